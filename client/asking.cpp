@@ -1,0 +1,244 @@
+#include "client/asking.hpp"
+
+#include <CLI/App.hpp>
+#include <CLI/Option.hpp>
+#include <algorithm>
+#include <array>
+
+#include "client/model_size.hpp"
+#include "client/output.hpp"
+
+namespace numalease::client {
+
+using model::Errc;
+using model::fail;
+using model::Result;
+
+namespace {
+
+/// Fields without an option of their own name and value.
+constexpr std::array<std::string_view, 4> kNoOption{"memory-is-estimate", "command", "required", "wait"};
+constexpr std::array<std::string_view, 2> kFlags{"share", "isolated"};
+constexpr std::array<std::string_view, 11> kLevers{"socket",       "node",           "near",      "mempolicy",
+                                                   "weights",      "numa-balancing", "thp",       "thp-defrag",
+                                                   "zone-reclaim", "hugepages",      "page-cache"};
+
+constexpr std::string_view kDefaultPolicy = "auto";
+constexpr std::string_view kDefaultWait = "10min";
+constexpr std::size_t kMaxCommand = 200;  // of the text for people
+
+template <class Words>
+bool is_one_of(const Words& words, std::string_view word) {
+    return std::ranges::find(words, word) != words.end();
+}
+
+std::string help_of(std::string_view field) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kHelp{{
+        {"policy", "a named preset of all that follows (default auto; see policy list)"},
+        {"socket", "which sockets, by number or how many"},
+        {"node", "which memory nodes, by number or how many"},
+        {"cores", "how many physical cores"},
+        {"mode", "tell the engine one thread per core, or every hardware thread"},
+        {"near", "nodes nearest to a device"},
+        {"memory", "what must fit on the nodes"},
+        {"mempolicy", "memory policy of the command"},
+        {"weights", "weights of the nodes, with --mempolicy weighted"},
+        {"numa-balancing", "the kernel's automatic NUMA balancing while the lease lasts"},
+        {"thp", "transparent huge pages while the lease lasts"},
+        {"thp-defrag", "their defragmentation while the lease lasts"},
+        {"zone-reclaim", "vm.zone_reclaim_mode while the lease lasts"},
+        {"hugepages", "reserve huge pages, as 2M=8G or 2M=4G..8G@0"},
+        {"page-cache", "what to do with the page cache first"},
+        {"share", "others who share may use the same CPUs"},
+        {"isolated", "CPUs of the kernel's isolcpus= may be leased"},
+        {"time", "the lease ends by itself after this"},
+    }};
+    for (const auto& [name, help] : kHelp)
+        if (name == field) return std::string(help);
+    return field == "reason" ? "for people who look at the list" : "";
+}
+
+/// Text that set_field accepts: what a person typed behind "command" may hold anything.
+std::string command_text(const Argv& command) {
+    auto text = printable(shell_line(command));
+    if (text.size() > kMaxCommand) {
+        auto end = kMaxCommand;
+        while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) --end;
+        text = text.substr(0, end) + "…";
+    }
+    return text;
+}
+
+/// --interleave and --mempolicy say one thing.
+Result<std::string> mempolicy_of(const Typed& typed) {
+    const auto found = typed.fields.find("mempolicy");
+    const auto spelled = found == typed.fields.end() ? std::string() : found->second;
+    if (typed.interleave.empty()) return spelled;
+    const bool on = typed.interleave == "on";
+    if (!on && typed.interleave != "off")
+        return fail(Errc::invalid_request, "interleave: '" + typed.interleave + "' is none of on, off");
+    if (spelled.empty()) return std::string(on ? "interleave" : "bind");
+    const bool interleaves = spelled == "interleave" || spelled == "weighted";
+    if (on != interleaves)
+        return fail(Errc::invalid_request, "--interleave " + typed.interleave + " contradicts --mempolicy " + spelled +
+                                               "; say one of the two");
+    return spelled;
+}
+
+Result<std::string> wait_of(const Typed& typed, bool at_terminal) {
+    if (typed.no_wait && !typed.wait.empty())
+        return fail(Errc::invalid_request, "--no-wait contradicts --wait=" + typed.wait + "; say one of the two");
+    if (typed.no_wait) return std::string("no");
+    if (!typed.wait.empty()) return typed.wait;
+    return std::string(at_terminal ? "forever" : kDefaultWait);
+}
+
+/// Fields as they will be sent: the policy's, then what was typed over them.
+class Builder {
+public:
+    Builder(const Typed& typed, const policies::Library& library) : typed_(typed), library_(library) {}
+
+    Result<void> apply_policy() {
+        const auto found = typed_.fields.find("policy");
+        const std::string name(found == typed_.fields.end() ? kDefaultPolicy : std::string_view(found->second));
+        const auto policy = library_.policies.find(name);
+        if (policy == library_.policies.end()) return no_such_policy(name, found == typed_.fields.end());
+        out_.policy = policy->second;
+        for (const auto& [field, text] : policy->second.fields) fields_[field] = text;
+        fields_["policy"] = name;
+        return {};
+    }
+
+    Result<void> apply_typed() {
+        if (typed_.exclusive && typed_.fields.contains("share"))
+            return fail(Errc::invalid_request, "--exclusive contradicts --share; say one of the two");
+        // One question, two spellings: a typed answer replaces the policy's answer in the other.
+        if (typed_.fields.contains("node")) fields_.erase("socket");
+        if (typed_.fields.contains("socket")) fields_.erase("node");
+        const auto mempolicy = mempolicy_of(typed_);
+        if (!mempolicy) return std::unexpected(mempolicy.error());
+        for (const auto& [field, text] : typed_.fields) put(field, text);
+        if (!mempolicy->empty()) put("mempolicy", *mempolicy);
+        if (!mempolicy->empty() && *mempolicy != "weighted" && !typed_.fields.contains("weights"))
+            fields_.erase("weights");
+        if (typed_.exclusive) put("share", "no");
+        return {};
+    }
+
+    Result<void> apply_model(const Argv& command, const Env& user_env) {
+        auto file = typed_.model;
+        if (file.empty() && !command.empty())
+            if (const auto* engine = recognise(library_, command, nullptr))
+                file = model_file(*engine, command, user_env).value_or("");
+        // A typed size wins over any estimate, also over one that cannot be made.
+        if (file.empty() || typed_.fields.contains("memory")) return {};
+        const auto bytes = model_memory(file);
+        if (!bytes) return std::unexpected(bytes.error());
+        fields_["memory"] = std::to_string(*bytes);
+        fields_["memory-is-estimate"] = "yes";
+        out_.model = file;
+        return {};
+    }
+
+    Result<void> apply_required() {
+        if (typed_.best_effort && !typed_.require.empty())
+            return fail(Errc::invalid_request, "--best-effort contradicts --require; say one of the two");
+        auto required = typed_.best_effort ? std::set<std::string>{} : levers_;
+        if (typed_.require == "all") {
+            for (const auto& [field, text] : fields_)
+                if (is_lever(field)) required.insert(field);
+        } else if (!typed_.require.empty()) {
+            model::Request named;
+            if (auto set = model::set_field(named, "required", typed_.require); !set) return set;
+            required.insert(named.required.begin(), named.required.end());
+        }
+        std::string text;
+        for (const auto& name : required) text += (text.empty() ? "" : ",") + name;
+        if (!text.empty()) fields_["required"] = text;
+        return {};
+    }
+
+    Result<Asked> finish(const std::string& wait, const Argv& command) {
+        fields_["wait"] = wait;
+        if (!command.empty()) fields_["command"] = command_text(command);
+        for (const auto& [field, text] : fields_) {
+            if (auto set = model::set_field(out_.request, field, text); !set) return std::unexpected(set.error());
+            out_.dict[field] = text;
+        }
+        if (auto valid = model::validate(out_.request); !valid) return std::unexpected(valid.error());
+        return std::move(out_);
+    }
+
+private:
+    void put(const std::string& field, const std::string& text) {
+        fields_[field] = text;
+        if (is_lever(field)) levers_.insert(field);
+    }
+
+    [[nodiscard]] Result<void> no_such_policy(const std::string& name, bool by_default) const {
+        // `auto` sets nothing: the daemon decides. It is missed only by whoever names it.
+        if (by_default) return {};
+        for (const auto& problem : library_.problems)
+            if (problem.detail.find('/' + name + ".yaml:") != std::string::npos) return std::unexpected(problem);
+        std::string known;
+        for (const auto& [other, policy] : library_.policies) known += (known.empty() ? "" : ", ") + other;
+        return fail(Errc::unreadable, "policy '" + name + "' does not exist; there are: " + known);
+    }
+
+    const Typed& typed_;
+    const policies::Library& library_;
+    std::map<std::string, std::string> fields_;
+    std::set<std::string> levers_;
+    Asked out_;
+};
+
+}  // namespace
+
+bool is_lever(std::string_view field) { return is_one_of(kLevers, field); }
+
+void add_request_options(CLI::App& app, Typed& typed) {
+    const std::string group = "What to lease";
+    for (const auto& field : model::request_fields()) {
+        const std::string name(field.name);
+        if (is_one_of(kNoOption, name)) continue;
+        if (is_one_of(kFlags, name)) {
+            app.add_flag_callback(
+                   "--" + name, [&typed, name] { typed.fields[name] = "yes"; }, help_of(name))
+                ->group(group);
+            continue;
+        }
+        app.add_option_function<std::string>(
+               "--" + name, [&typed, name](const std::string& text) { typed.fields[name] = text; }, help_of(name))
+            ->type_name(std::string(field.values))
+            ->group(group);
+    }
+    app.add_option("--interleave", typed.interleave, "short for --mempolicy interleave, or bind")
+        ->type_name("on|off")
+        ->group(group);
+    app.add_option("--model", typed.model, "size --memory by this model file")->type_name("FILE")->group(group);
+    app.add_flag("--exclusive", typed.exclusive, "nobody else on the leased CPUs (default)")->group(group);
+
+    const std::string when = "When it cannot be had";
+    app.add_option("--wait", typed.wait, "wait for room; without a value: forever")
+        ->type_name("[=TIME|forever]")
+        ->group(when);
+    app.add_flag("--no-wait", typed.no_wait, "do not wait: exit 75")->group(when);
+    app.add_option("--require", typed.require, "refuse the lease without these; without a value: all that was asked")
+        ->type_name("[=FIELD,…]")
+        ->group(when);
+    app.add_flag("--best-effort", typed.best_effort, "go on without what cannot be had")->group(when);
+}
+
+Result<Asked> build_request(const Typed& typed, const Argv& command, const Env& user_env,
+                            const policies::Library& library, bool at_terminal) {
+    Builder builder(typed, library);
+    const auto wait = wait_of(typed, at_terminal);
+    if (!wait) return std::unexpected(wait.error());
+    if (auto step = builder.apply_policy(); !step) return std::unexpected(step.error());
+    if (auto step = builder.apply_typed(); !step) return std::unexpected(step.error());
+    if (auto step = builder.apply_model(command, user_env); !step) return std::unexpected(step.error());
+    if (auto step = builder.apply_required(); !step) return std::unexpected(step.error());
+    return builder.finish(*wait, command);
+}
+
+}  // namespace numalease::client

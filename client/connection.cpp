@@ -1,0 +1,236 @@
+#include "client/connection.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace numalease::client {
+
+using model::Dict;
+using model::Errc;
+using model::Error;
+using model::fail;
+using model::Result;
+using model::Value;
+
+namespace {
+
+// Acquire and Join may ask a person (polkit) and take in a large unit: longer than sd-bus's 25 s.
+constexpr std::uint64_t kPatient = 300'000'000;
+
+Result<void> append_text(sd_bus_message* message, const std::string& text) {
+    if (const int result = sd_bus_message_append(message, "s", text.c_str()); result < 0)
+        return fail(Errc::invalid_request, "'" + text.substr(0, 64) + "' is not text", -result);
+    return {};
+}
+
+Result<void> append_nothing(sd_bus_message* /*message*/) { return {}; }
+
+Result<Dict> dict_of(const Result<bus::Message>& reply) {
+    if (!reply) return std::unexpected(reply.error());
+    return bus::read_dict(reply->get(), bus::kMaxReplyEntries);
+}
+
+}  // namespace
+
+Connection::Connection(Connection&& other) noexcept
+    : bus_(std::move(other.bus_)),
+      destination_(other.destination_),
+      how_(std::move(other.how_)),
+      child_(std::exchange(other.child_, 0)) {}
+
+Connection::~Connection() {
+    bus_.reset();
+    if (child_ > 0)
+        while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+        }
+}
+
+Result<void> Connection::ping() {
+    bus::BusError error;
+    const int result = sd_bus_call_method(bus_.get(), destination_, bus::kManagerPath, "org.freedesktop.DBus.Peer",
+                                          "Ping", error.get(), nullptr, nullptr);
+    if (result < 0) return std::unexpected(bus::from_bus(*error, result));
+    return {};
+}
+
+Result<Dict> Connection::ask(const char* method) {
+    return dict_of(bus::call(bus_.get(), destination_, method, append_nothing));
+}
+
+Result<Dict> Connection::ask(const char* method, const std::string& id) {
+    return dict_of(
+        bus::call(bus_.get(), destination_, method, [&](sd_bus_message* m) { return append_text(m, id); }, kPatient));
+}
+
+Result<Value::Dicts> Connection::ask_list(const char* method) {
+    const auto reply = bus::call(bus_.get(), destination_, method, append_nothing);
+    if (!reply) return std::unexpected(reply.error());
+    return bus::read_dicts(reply->get(), bus::kMaxReplyEntries);
+}
+
+Result<Acquired> Connection::acquire(const Dict& request) {
+    const auto reply = bus::call(
+        bus_.get(), destination_, bus::kAcquire, [&](sd_bus_message* m) { return bus::append_dict(m, request); },
+        kPatient);
+    if (!reply) return std::unexpected(reply.error());
+    const char* id = nullptr;
+    if (sd_bus_message_read(reply->get(), "s", &id) < 0)
+        return fail(Errc::internal, "the daemon's answer to Acquire has no id; are both of one version?");
+    auto lease = bus::read_dict(reply->get(), bus::kMaxReplyEntries);
+    if (!lease) return std::unexpected(lease.error());
+    return Acquired{.id = id, .lease = std::move(*lease)};
+}
+
+Result<Dict> Connection::plan(const Dict& request) {
+    return dict_of(bus::call(bus_.get(), destination_, bus::kPlan,
+                             [&](sd_bus_message* m) { return bus::append_dict(m, request); }));
+}
+
+Result<void> Connection::release(const std::string& id) {
+    const auto reply = bus::call(
+        bus_.get(), destination_, bus::kRelease, [&](sd_bus_message* m) { return append_text(m, id); }, kPatient);
+    if (!reply) return std::unexpected(reply.error());
+    return {};
+}
+
+Result<void> Connection::stop(const std::string& id, model::Micros grace) {
+    const auto append = [&](sd_bus_message* m) -> Result<void> {
+        if (const int result = sd_bus_message_append(m, "st", id.c_str(), static_cast<std::uint64_t>(grace.count()));
+            result < 0)
+            return fail(Errc::invalid_request, "'" + id.substr(0, 64) + "' is not text", -result);
+        return {};
+    };
+    const auto reply = bus::call(bus_.get(), destination_, bus::kStop, append, kPatient);
+    if (!reply) return std::unexpected(reply.error());
+    return {};
+}
+
+// ── Waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+namespace {
+
+/// What the pending call has brought.
+struct Pending {
+    std::optional<Result<Dict>> answer;
+
+    static int done(sd_bus_message* reply, void* userdata, sd_bus_error* /*error*/) {
+        auto& self = *static_cast<Pending*>(userdata);
+        const auto* error = sd_bus_message_get_error(reply);
+        if (error != nullptr)
+            self.answer = std::unexpected(bus::from_bus(*error, -sd_bus_message_get_errno(reply)));
+        else
+            self.answer = bus::read_dict(reply, bus::kMaxReplyEntries);
+        return 0;
+    }
+};
+
+std::uint64_t now_usec() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1'000;
+}
+
+}  // namespace
+
+Result<Dict> Connection::wait(const std::string& id, const char* until, model::Micros interval,
+                              const std::function<void()>& progress) {
+    auto call = bus::new_call(bus_.get(), destination_, bus::kWait);
+    if (!call) return std::unexpected(call.error());
+    if (sd_bus_message_append(call->get(), "ss", id.c_str(), until) < 0)
+        return fail(Errc::invalid_request, "'" + id.substr(0, 64) + "' is not text");
+    Pending pending;
+    sd_bus_slot* raw = nullptr;
+    if (const int sent = sd_bus_call_async(bus_.get(), &raw, call->get(), Pending::done, &pending, UINT64_MAX);
+        sent < 0)
+        return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, sent));
+    const bus::Slot slot(raw);
+    const auto step = static_cast<std::uint64_t>(interval.count());
+    auto due = now_usec() + step;
+    while (!pending.answer) {
+        const int did = sd_bus_process(bus_.get(), nullptr);
+        if (did < 0) return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, did));
+        if (did > 0) continue;
+        const auto now = now_usec();
+        if (now >= due) {
+            if (progress) progress();
+            due = now_usec() + step;
+            continue;  // a call of `progress` may have brought the answer along
+        }
+        if (const int waited = sd_bus_wait(bus_.get(), due - now); waited < 0 && waited != -EINTR)
+            return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, waited));
+    }
+    return *pending.answer;
+}
+
+// ── Finding ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+namespace {
+
+struct StringsDeleter {
+    void operator()(char** list) const {
+        for (char** at = list; at != nullptr && *at != nullptr; ++at) free(*at);
+        free(list);
+    }
+};
+using Strings = std::unique_ptr<char*, StringsDeleter>;
+
+bool lists_us(const Strings& names) {
+    for (char** at = names.get(); at != nullptr && *at != nullptr; ++at)
+        if (std::string_view(*at) == bus::kService) return true;
+    return false;
+}
+
+/// Over a broker; `unexpected` no_daemon where nobody has or could have our name.
+Result<Connection> over_bus(const std::string& where) {
+    auto opened = bus::open_bus(where);
+    if (!opened) return std::unexpected(opened.error());
+    char** acquired = nullptr;
+    char** activatable = nullptr;
+    if (const int listed = sd_bus_list_names(opened->get(), &acquired, &activatable); listed < 0)
+        return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, listed));
+    const Strings running(acquired);
+    const Strings startable(activatable);
+    if (!lists_us(running) && !lists_us(startable))
+        return fail(Errc::no_daemon, "nobody has the name " + std::string(bus::kService) + " on the " + where + " bus");
+    sd_bus_set_allow_interactive_authorization(opened->get(), isatty(STDIN_FILENO));
+    Connection connection(std::move(*opened), bus::kService, where + " bus");
+    if (auto answers = connection.ping(); !answers) return std::unexpected(answers.error());
+    return connection;
+}
+
+Result<Connection> over_socket(const std::string& path) {
+    auto opened = bus::open_socket(path);
+    if (!opened) return std::unexpected(opened.error());
+    Connection connection(std::move(*opened), nullptr, path);
+    if (auto answers = connection.ping(); !answers) {
+        auto error = answers.error();
+        error.detail = path + ": " + error.detail;
+        return std::unexpected(std::move(error));
+    }
+    return connection;
+}
+
+}  // namespace
+
+Result<Connection> find_daemon(const Endpoint& endpoint) {
+    const bool bus_typed = !endpoint.bus.empty() && endpoint.bus != "none";
+    if (bus_typed) return over_bus(endpoint.bus);
+    const bool socket_meant = !endpoint.socket.empty() || endpoint.runtime_directory_typed || endpoint.bus == "none";
+    if (!socket_meant)
+        if (auto connection = over_bus("system")) return connection;
+    auto connection = over_socket(endpoint.socket_path());
+    if (connection || connection.error().code != Errc::no_daemon) return connection;
+    return fail(Errc::no_daemon,
+                "no numa-leased answers (" + connection.error().detail +
+                    "): start it with systemctl start numa-leased, or use numa-leasectl run as root",
+                connection.error().err);
+}
+
+}  // namespace numalease::client

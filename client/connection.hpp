@@ -1,0 +1,78 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "bus/bus.hpp"
+#include "bus/names.hpp"
+#include "model/units.hpp"
+
+/// The way to a daemon, and its methods.
+namespace numalease::client {
+
+/// Where to look for a daemon. Empty: the default order of DESIGN §3.
+struct Endpoint {
+    std::string bus;     ///< "system", "session", "none" or an address
+    std::string socket;  ///< path of a peer-to-peer socket
+    std::string runtime_directory = bus::kRuntimeDirectory;
+    bool runtime_directory_typed = false;  ///< then its socket is meant, not the system bus
+
+    [[nodiscard]] std::string socket_path() const {
+        return socket.empty() ? runtime_directory + '/' + bus::kSocketName : socket;
+    }
+};
+
+/// A lease as Acquire answered: queued, preparing, or active already.
+struct Acquired {
+    std::string id;
+    model::Dict lease;
+};
+
+/// A connection to a daemon that has answered. Closing it ends a daemon that was started only for it.
+class Connection {
+public:
+    Connection(bus::Bus bus, const char* destination, std::string how, int child = 0)
+        : bus_(std::move(bus)), destination_(destination), how_(std::move(how)), child_(child) {}
+    Connection(Connection&& other) noexcept;
+    Connection& operator=(Connection&&) = delete;
+    Connection(const Connection&) = delete;
+    ~Connection();
+
+    [[nodiscard]] const std::string& how() const { return how_; }  ///< "system bus", a path, "read-only"
+    /// False for a daemon of our own that only reads.
+    [[nodiscard]] bool is_daemon() const { return child_ == 0; }
+
+    /// Methods of org.numalease1.Manager.  Errors: the daemon's own, no_daemon.
+    model::Result<Acquired> acquire(const model::Dict& request);
+    model::Result<model::Dict> join(const std::string& id) { return ask(bus::kJoin, id); }
+    model::Result<void> release(const std::string& id);
+    model::Result<void> stop(const std::string& id, model::Micros grace);
+    model::Result<model::Dict> plan(const model::Dict& request);
+    model::Result<model::Dict> lease(const std::string& id) { return ask(bus::kGetLease, id); }
+    model::Result<model::Dict> topology() { return ask(bus::kGetTopology); }
+    model::Result<model::Dict> status() { return ask(bus::kGetStatus); }
+    model::Result<model::Value::Dicts> leases() { return ask_list(bus::kListLeases); }
+    model::Result<model::Value::Dicts> knobs() { return ask_list(bus::kGetKnobs); }
+
+    /// Waits until the lease is "active" or "ended". `progress` is called every `interval` until then.
+    model::Result<model::Dict> wait(const std::string& id, const char* until, model::Micros interval,
+                                    const std::function<void()>& progress);
+
+    /// True where somebody answers.
+    model::Result<void> ping();
+
+private:
+    model::Result<model::Dict> ask(const char* method);
+    model::Result<model::Dict> ask(const char* method, const std::string& id);
+    model::Result<model::Value::Dicts> ask_list(const char* method);
+
+    bus::Bus bus_;
+    const char* destination_;  ///< null on a peer-to-peer connection
+    std::string how_;
+    int child_;  ///< a daemon of ours to be reaped
+};
+
+/// A running (or bus-activatable) daemon.  Errors: no_daemon, with the way out; denied.
+model::Result<Connection> find_daemon(const Endpoint& endpoint);
+
+}  // namespace numalease::client

@@ -1,0 +1,233 @@
+#include "client/engine.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "client/engine_words.hpp"
+#include "policies/variables.hpp"
+
+namespace numalease::client {
+
+using model::Engine;
+using model::EngineOption;
+
+namespace {
+
+/// Everything about one command while it is adapted.
+class Telling {
+public:
+    Telling(const policies::Library& library, Adapted& out, const Env& user_env, const LeaseFacts& facts)
+        : library_(library), out_(out), facts_(facts), words_(unwrap(out.argv)) {
+        if (words_.drops_env.empty()) env_ = user_env;
+        for (const auto& [name, value] : words_.env) env_[name] = value;
+        engine_ = recognise(library, out.argv, &program_);
+    }
+
+    void tell(const model::Policy* policy) {
+        set_lease_variables();
+        if (engine_ != nullptr) {
+            out_.engine = engine_->name;
+            options_ = options_of(library_, *engine_);
+            for (const auto& option : options_)
+                if (!given(option.option).empty()) given_groups_.insert(option.group);
+        }
+        if (policy != nullptr) set_unless_given(policy->env);
+        for (const auto& option : options_) tell(option);
+        if (engine_ != nullptr) {
+            set_unless_given(engine_->env);
+            check_numa();
+        }
+        insert_flags();
+        if (!unheard_.empty())
+            warn(words_.drops_env + " drops the variables " + unheard_ +
+                 " on the way to the command; put it before numa-leasectl instead");
+        if (engine_ != nullptr) out_.told = engine_->name + ": " + (told_.empty() ? "nothing to tell" : told_);
+    }
+
+    std::string expanded(std::string_view text) const {
+        return policies::expand(text, [this](std::string_view name) -> std::optional<std::string> {
+            if (name == "cores") return std::to_string(facts_.cores);
+            if (name == "threads") return std::to_string(facts_.threads);
+            if (name == "nodes") return facts_.nodes.text();
+            if (name == "cpus") return facts_.cpus.text();
+            if (name == "node_count") return std::to_string(facts_.nodes.size());
+            return std::nullopt;
+        });
+    }
+
+private:
+    [[nodiscard]] std::vector<Given> given(const EngineOption& option) const {
+        return given_by(option, out_.argv, engine_ == nullptr ? program_ : after_program(*engine_, out_.argv, program_),
+                        env_);
+    }
+
+    void warn(std::string text) { out_.warnings.push_back(std::move(text)); }
+    void say(const std::string& what) { told_ += (told_.empty() ? "" : ", ") + what; }
+
+    void set_lease_variables() {
+        out_.env["NUMA_LEASE_ID"] = facts_.id;
+        out_.env["NUMA_LEASE_CPUS"] = facts_.cpus.text();
+        out_.env["NUMA_LEASE_NODES"] = facts_.nodes.text();
+        out_.env["NUMA_LEASE_CORES"] = std::to_string(facts_.cores);
+        out_.env["NUMA_LEASE_THREADS"] = std::to_string(facts_.threads);
+    }
+
+    void set(const std::string& name, const std::string& value) {
+        out_.env[name] = value;
+        say(name + '=' + value);
+        if (!words_.drops_env.empty()) unheard_ += (unheard_.empty() ? "" : ", ") + name;
+    }
+
+    /// A policy's or engine's own variables. Where the user has said the same thing in another way (--mmap against
+    /// LLAMA_ARG_NO_MMAP), theirs stands.
+    void set_unless_given(const Env& variables) {
+        for (const auto& [name, value] : variables) {
+            const auto says_it = [&](const Said& said) {
+                return said.option.env == name && given_groups_.contains(said.group);
+            };
+            if (env_.contains(name) || out_.env.contains(name) || std::ranges::any_of(options_, says_it)) continue;
+            set(name, expanded(value));
+        }
+    }
+
+    [[nodiscard]] bool applies(const Said& said) const {
+        if (said.option.value.empty()) return false;
+        if (said.option.only == "part" && facts_.whole_machine) return false;
+        if (said.option.only == "whole" && !facts_.whole_machine) return false;
+        if (said.group != "numa") return true;
+        // Under any --numa the engine widens its main thread to all CPUs; without a cgroup that leaves the lease.
+        return facts_.machine_nodes > 1 && numa_cannot_work(facts_).empty() &&
+               (facts_.contained || facts_.whole_machine);
+    }
+
+    void tell(const Said& said) {
+        const auto& option = said.option;
+        const auto from_user = given(option);
+        if (!from_user.empty()) return answer(said, from_user);
+        if (!applies(said) || given_groups_.contains(said.group) || out_.env.contains(option.env)) return;
+        const auto value = expanded(option.value);
+        const bool heard = !option.env.empty() && words_.drops_env.empty();
+        if (!heard && option.insert)
+            insert(after_program(*engine_, out_.argv, program_), option.flags.front(), value);
+        else if (!option.env.empty())
+            set(option.env, value);
+    }
+
+    /// The user has said it: it stays as it is. Only where it means "not given" ours follows, because a variable
+    /// would not be heard beside it.
+    void answer(const Said& said, const std::vector<Given>& from_user) {
+        const auto& option = said.option;
+        const auto& last = from_user.back();
+        if (option.value.find("${threads}") == std::string::npos) {
+            if (said.group == "numa" && applies(said)) say(last.shown() + " (yours)");
+            return;
+        }
+        const auto value = expanded(option.value);
+        if (std::ranges::find(option.unset, last.value) != option.unset.end()) {
+            // A flag that the user gave is one that this program takes; in place of a variable only `insert` says so.
+            const bool inserts = last.end != 0 || option.insert;
+            warn(last.shown() + " makes " + engine_->name + " size itself by the whole machine; " +
+                 (inserts ? "told it " + option.flags.front() + ' ' + value + " after it" : "drop it"));
+            if (inserts)
+                insert(last.end == 0 ? after_program(*engine_, out_.argv, program_) : last.end, option.flags.front(),
+                       value);
+            return;
+        }
+        say(last.shown() + " (yours)");
+        if (said.name != "http-threads") check_threads(option, from_user);
+    }
+
+    void check_threads(const EngineOption& option, const std::vector<Given>& from_user) {
+        // The engine takes the last of several, unless it takes a list of them all.
+        for (const auto& one : option.list ? from_user : std::vector<Given>{from_user.back()}) {
+            const auto asked = largest_number(one.value, option.list);
+            if (asked <= facts_.threads) continue;
+            const bool fits = asked <= facts_.cpus.size();
+            const auto way_out =
+                one.end == 0 ? "unset it, or set it to " : "drop it, or say " + option.flags.front() + ' ';
+            warn(one.shown() + " asks for " + std::to_string(asked) + " threads, the lease has " +
+                 std::to_string(facts_.cores) + (facts_.cores == 1 ? " core" : " cores") +
+                 (fits ? " with " + std::to_string(facts_.cpus.size()) + " hardware threads (usually slower)" : "") +
+                 ": " + way_out + std::to_string(facts_.threads));
+        }
+    }
+
+    void check_numa() {
+        for (const auto& said : options_) {
+            if (said.group != "numa") continue;
+            const auto from_user = given(said.option);
+            auto text =
+                numa_warning(*engine_, facts_, from_user.empty() ? std::nullopt : std::optional(from_user.back()));
+            if (!text.empty()) warn(std::move(text));
+            return;  // both forms of the option have the same flags
+        }
+    }
+
+    void insert(std::size_t position, const std::string& flag, const std::string& value) {
+        insertions_.emplace(position, Argv{flag, value});
+        say(flag + ' ' + value);
+    }
+
+    void insert_flags() {
+        // From the back, so that positions before stay good.
+        for (auto it = insertions_.rbegin(); it != insertions_.rend(); ++it)
+            out_.argv.insert(out_.argv.begin() + static_cast<std::ptrdiff_t>(it->first), it->second.begin(),
+                             it->second.end());
+    }
+
+    const policies::Library& library_;
+    Adapted& out_;
+    const LeaseFacts& facts_;
+    Unwrapped words_;
+    Env env_;
+    std::size_t program_ = 0;
+    const Engine* engine_ = nullptr;
+    std::vector<Said> options_;
+    std::set<std::string> given_groups_;
+    std::multimap<std::size_t, Argv> insertions_;
+    std::string told_;
+    std::string unheard_;
+};
+
+}  // namespace
+
+const Engine* recognise(const policies::Library& library, const Argv& argv, std::size_t* program_index) {
+    const auto program = unwrap(argv).program;
+    if (program_index != nullptr) *program_index = program;
+    const Engine* fallback = nullptr;
+    for (const auto& [name, engine] : library.engines) {
+        if (engine.programs.empty()) fallback = &engine;
+        if (after_program(engine, argv, program) != program) return &engine;
+    }
+    return fallback;
+}
+
+std::optional<std::string> model_file(const Engine& engine, const Argv& argv, const Env& user_env) {
+    const auto option = engine.options.find("model");
+    if (option == engine.options.end()) return std::nullopt;
+    const auto words = unwrap(argv);
+    auto env = user_env;
+    for (const auto& [name, value] : words.env) env[name] = value;
+    const auto from_user = given_by(option->second, argv, after_program(engine, argv, words.program), env);
+    if (from_user.empty() || from_user.back().value.empty()) return std::nullopt;
+    if (option->second.list) return from_user.front().value.substr(0, from_user.front().value.find(','));
+    return from_user.back().value;
+}
+
+Adapted adapt(const policies::Library& library, const model::Policy* policy, Argv argv, const Env& user_env,
+              const LeaseFacts& facts, bool expand) {
+    Adapted out;
+    out.argv = std::move(argv);
+    if (expand) {
+        const Telling words(library, out, user_env, facts);
+        Argv expanded;
+        std::ranges::transform(out.argv, std::back_inserter(expanded),
+                               [&](const std::string& word) { return words.expanded(word); });
+        out.argv = std::move(expanded);
+    }
+    Telling(library, out, user_env, facts).tell(policy);
+    return out;
+}
+
+}  // namespace numalease::client

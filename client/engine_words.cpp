@@ -1,0 +1,127 @@
+#include "client/engine_words.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+namespace numalease::client {
+
+using model::Engine;
+using model::EngineOption;
+
+namespace {
+
+/// llama.cpp takes --threads_batch for --threads-batch.
+std::string normal(std::string_view word) {
+    std::string out(word);
+    if (out.starts_with("--")) std::ranges::replace(out, '_', '-');
+    return out;
+}
+
+std::uint64_t number_at_front(std::string_view text) {
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    // A number too large to read is surely larger than the lease.
+    return error == std::errc::result_out_of_range ? UINT64_MAX : number;
+}
+
+}  // namespace
+
+std::string Given::shown() const {
+    if (end != 0 && !equals_form) return value.empty() ? name : name + ' ' + value;
+    return name + '=' + value;
+}
+
+std::vector<Given> given_by(const EngineOption& option, const Argv& argv, std::size_t from, const Env& env) {
+    std::vector<Given> out;
+    const auto is_flag = [&](std::string_view word) {
+        return std::ranges::find(option.flags, normal(word)) != option.flags.end();
+    };
+    for (auto i = from; i < argv.size(); ++i) {
+        const auto equals = argv[i].starts_with("--") ? argv[i].find('=') : std::string::npos;
+        if (equals != std::string::npos && is_flag(argv[i].substr(0, equals)))
+            out.push_back({argv[i].substr(0, equals), argv[i].substr(equals + 1), i + 1, true});
+        if (!is_flag(argv[i])) continue;
+        const bool has_value = i + 1 < argv.size();
+        out.push_back({argv[i], has_value ? argv[i + 1] : "", i + (has_value ? 2 : 1)});
+    }
+    if (const auto variable = env.find(option.env); out.empty() && !option.env.empty() && variable != env.end())
+        out.push_back({option.env, variable->second});
+    return out;
+}
+
+std::size_t after_program(const Engine& engine, const Argv& argv, std::size_t program) {
+    if (program >= argv.size()) return program;
+    const auto name = base_name(argv[program]);
+    for (const auto& known : engine.programs) {
+        const auto space = known.find(' ');
+        if (name != std::string_view(known).substr(0, space)) continue;
+        if (space == std::string::npos) return program + 1;
+        if (program + 1 < argv.size() && argv[program + 1] == known.substr(space + 1)) return program + 2;
+    }
+    return program;
+}
+
+std::vector<Said> options_of(const policies::Library& library, const Engine& engine) {
+    std::vector<Said> out;
+    for (const auto& [name, option] : engine.options) out.push_back({name.substr(0, name.find('/')), name, option});
+    if (!engine.programs.empty()) return out;
+    for (const auto& [other_name, other] : library.engines) {
+        for (const auto& [name, option] : other.options) {
+            const bool known = std::ranges::any_of(out, [&](const Said& s) { return s.option.env == option.env; });
+            if (option.env.empty() || option.value.find("${threads}") == std::string::npos || known) continue;
+            EngineOption variable = option;
+            // Flags of an unknown program are not ours to read.
+            variable.flags.clear();
+            variable.insert = false;
+            out.push_back({option.env, name, std::move(variable)});
+        }
+    }
+    return out;
+}
+
+std::uint64_t largest_number(std::string_view text, bool list) {
+    if (!list) return number_at_front(text);
+    std::uint64_t largest = 0;
+    while (!text.empty()) {
+        const auto item = text.substr(0, text.find(','));
+        text.remove_prefix(std::min(text.size(), item.size() + 1));
+        largest = std::max(largest, number_at_front(item));
+        if (const auto dash = item.find('-'); dash != std::string_view::npos)
+            largest = std::max(largest, number_at_front(item.substr(dash + 1)));
+    }
+    return largest;
+}
+
+std::string numa_cannot_work(const LeaseFacts& facts) {
+    if (facts.machine_nodes > 8)
+        return "the machine has " + std::to_string(facts.machine_nodes) + " NUMA nodes and it knows 8";
+    if (facts.machine_cpus > 512)
+        return "the machine has " + std::to_string(facts.machine_cpus) + " CPUs and it knows 512";
+    if (facts.node_numbers_have_gaps) return "the machine's node numbers have gaps and it counts to the first one";
+    return {};
+}
+
+std::string numa_warning(const Engine& engine, const LeaseFacts& facts, const std::optional<Given>& given) {
+    if (facts.machine_nodes < 2) return {};
+    if (const auto why = numa_cannot_work(facts); !why.empty()) {
+        const std::string end = "; the lease places threads and memory without it";
+        if (!given) return engine.name + "'s --numa is not set, it cannot work here: " + why + end;
+        return given->shown() + " cannot work here: " + why + "; drop it" + end;
+    }
+    if (!given) return {};
+    const auto shown = given->shown();
+    // A word that cannot be another flag's is all that is told apart: llama.cpp takes "" for distribute.
+    if (given->value == "isolate")
+        return shown + " keeps all threads on one node and binds no memory, which the lease has done already; drop it";
+    if (facts.whole_machine) return {};
+    if (!facts.contained)
+        return shown + " lets threads leave the lease: " + engine.name +
+               " sets their affinity itself, and no cgroup holds this lease; drop it";
+    if (given->value == "distribute" || given->value.empty())
+        return shown + " pins threads over all " + std::to_string(facts.machine_nodes) +
+               " nodes of the machine; the lease's cgroup holds them, and those meant for elsewhere stay unpinned; "
+               "drop it, or say numactl";
+    return {};
+}
+
+}  // namespace numalease::client

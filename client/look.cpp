@@ -1,0 +1,94 @@
+#include <CLI/App.hpp>
+#include <CLI/Option.hpp>
+#include <chrono>
+#include <memory>
+
+#include "client/app.hpp"
+#include "client/output.hpp"
+#include "client/render.hpp"
+
+// Verbs that only look: any daemon answers them, and where there is none, one that only reads.
+
+namespace numalease::client {
+
+namespace {
+
+std::uint64_t now_real() {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+/// Reaches a daemon, asks, and prints what came in one of two ways.
+template <class Ask, class Render>
+int look(const Globals& globals, Ask ask, Render render) {
+    auto daemon = reach(globals.endpoint, Need::looking);
+    if (!daemon) return say_failure(daemon.error());
+    const auto answer = ask(*daemon);
+    if (!answer) return say_failure(answer.error());
+    return print(globals.json ? json_text(*answer) : render(*answer));
+}
+
+int status(const Globals& globals) {
+    auto daemon = reach(globals.endpoint, Need::looking);
+    if (!daemon) return say_failure(daemon.error());
+    auto state = daemon->status();
+    if (!state) return say_failure(state.error());
+    const auto leases = daemon->leases();
+    if (!leases) return say_failure(leases.error());
+    const auto knobs = daemon->knobs();
+    if (!knobs) return say_failure(knobs.error());
+    if (!globals.json) return print(status_text(*state, *leases, *knobs, now_real(), terminal_width()));
+    return print(json_text(model::Dict{{"daemon", *state}, {"leases", *leases}, {"knobs", *knobs}}));
+}
+
+}  // namespace
+
+void add_status(CLI::App& verb, Globals& globals) {
+    verb.callback([&globals] { globals.go = [&globals] { return status(globals); }; });
+}
+
+void add_list(CLI::App& verb, Globals& globals) {
+    const auto all = std::make_shared<bool>(false);
+    verb.add_flag("-a,--all", *all, "also leases that are over");
+    verb.callback([&globals, all] {
+        globals.go = [&globals, all] {
+            return look(
+                globals, [](Connection& daemon) { return daemon.leases(); },
+                [&](const auto& leases) { return leases_text(leases, *all, now_real(), terminal_width()); });
+        };
+    });
+}
+
+void add_show(CLI::App& verb, Globals& globals) {
+    const auto id = std::make_shared<std::string>();
+    verb.add_option("ID", *id, "the lease")->required();
+    verb.callback([&globals, id] {
+        globals.go = [&globals, id] {
+            return look(
+                globals, [&](Connection& daemon) { return daemon.lease(*id); },
+                [](const auto& lease) { return lease_text(lease, now_real()); });
+        };
+    });
+}
+
+void add_topology(CLI::App& verb, Globals& globals) {
+    verb.callback([&globals] {
+        globals.go = [&globals] {
+            return look(
+                globals, [](Connection& daemon) { return daemon.topology(); },
+                [](const auto& topology) { return topology_text(topology, terminal_width()); });
+        };
+    });
+}
+
+void add_knobs(CLI::App& verb, Globals& globals) {
+    verb.callback([&globals] {
+        globals.go = [&globals] {
+            return look(
+                globals, [](Connection& daemon) { return daemon.knobs(); },
+                [](const auto& knobs) { return knobs_text(knobs, terminal_width()); });
+        };
+    });
+}
+
+}  // namespace numalease::client

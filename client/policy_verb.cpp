@@ -1,0 +1,161 @@
+#include <CLI/App.hpp>
+#include <CLI/Option.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "client/app.hpp"
+#include "client/output.hpp"
+
+namespace numalease::client {
+
+using model::Dict;
+using model::Errc;
+using model::fail;
+using model::Result;
+
+namespace {
+
+constexpr std::size_t kMostText = 1U << 20U;
+
+Dict as_dict(const model::Policy& policy) {
+    Dict fields;
+    for (const auto& [name, text] : policy.fields) fields[name] = text;
+    Dict env;
+    for (const auto& [name, text] : policy.env) env[name] = text;
+    return {{"name", policy.name}, {"why", policy.why}, {"evidence", policy.evidence},
+            {"request", fields},   {"env", env},        {"file", policy.file}};
+}
+
+Dict as_dict(const model::Engine& engine) {
+    Dict options;
+    for (const auto& [name, option] : engine.options)
+        options[name] = Dict{{"flags", option.flags}, {"env", option.env}, {"value", option.value}};
+    Dict env;
+    for (const auto& [name, text] : engine.env) env[name] = text;
+    return {{"name", engine.name},   {"programs", engine.programs}, {"options", options}, {"env", env},
+            {"ready", engine.ready}, {"facts", engine.facts},       {"file", engine.file}};
+}
+
+/// Up to the first full stop: a table has one line for it.
+std::string first_sentence(const std::string& text) {
+    const auto stop = text.find(". ");
+    return stop == std::string::npos ? text : text.substr(0, stop + 1);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string out;
+    for (const auto& word : words) out += (out.empty() ? "" : " ") + word;
+    return out;
+}
+
+int list(const Globals& globals) {
+    const auto library = load_library();
+    for (const auto& problem : library.problems) say(problem.detail + "; left out");
+    if (globals.json) {
+        model::Value::Dicts policies;
+        model::Value::Dicts engines;
+        for (const auto& [name, policy] : library.policies) policies.push_back(as_dict(policy));
+        for (const auto& [name, engine] : library.engines) engines.push_back(as_dict(engine));
+        return print(json_text(Dict{{"policies", policies}, {"engines", engines}}));
+    }
+    Table rows{{"POLICY", "WHAT IT DOES"}};
+    for (const auto& [name, policy] : library.policies) rows.push_back({name, first_sentence(policy.why)});
+    Table engines{{"ENGINE", "PROGRAMS"}};
+    for (const auto& [name, engine] : library.engines)
+        engines.push_back({name, engine.programs.empty() ? "every other program" : joined(engine.programs)});
+    return print(table_text(rows, terminal_width()) + '\n' + table_text(engines, terminal_width()));
+}
+
+void add_rows(Table& rows, const std::string& title, const Dict& dict) {
+    for (const auto& [name, value] : dict) rows.push_back({title, name + '=' + model::get_text(dict, name)});
+}
+
+int show(const Globals& globals, const std::string& name) {
+    const auto library = load_library();
+    if (const auto policy = library.policies.find(name); policy != library.policies.end()) {
+        const auto dict = as_dict(policy->second);
+        if (globals.json) return print(json_text(dict));
+        Table rows{{"policy", name}, {"why", policy->second.why}, {"evidence", policy->second.evidence}};
+        add_rows(rows, "asks for", model::get_dict(dict, "request"));
+        add_rows(rows, "sets", model::get_dict(dict, "env"));
+        rows.push_back({"file", policy->second.file});
+        return print(table_text(rows, 0));
+    }
+    if (const auto engine = library.engines.find(name); engine != library.engines.end()) {
+        const auto dict = as_dict(engine->second);
+        if (globals.json) return print(json_text(dict));
+        Table rows{{"engine", name}, {"programs", joined(engine->second.programs)}};
+        for (const auto& [option, how] : engine->second.options)
+            rows.push_back({option, joined(how.flags) + (how.env.empty() ? "" : ' ' + how.env) +
+                                        (how.value.empty() ? "" : " := " + how.value)});
+        add_rows(rows, "sets", model::get_dict(dict, "env"));
+        for (const auto& fact : engine->second.facts) rows.push_back({"fact", fact});
+        rows.push_back({"file", engine->second.file});
+        return print(table_text(rows, 0));
+    }
+    return say_failure({Errc::unreadable, "no policy or engine '" + name + "'; see numa-leasectl policy list", 0});
+}
+
+Result<std::string> read_text(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) return fail(Errc::unreadable, file + ": " + std::strerror(errno), errno);
+    std::string text(kMostText + 1, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (in.bad()) return fail(Errc::unreadable, file + ": cannot be read");
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMostText) return fail(Errc::unreadable, file + ": larger than 1M");
+    return text;
+}
+
+/// An engine is what names programs or options; everything else is read as a policy.
+bool looks_like_engine(const std::string& text) {
+    return text.starts_with("programs:") || text.find("\nprograms:") != std::string::npos ||
+           text.find("\noptions:") != std::string::npos;
+}
+
+int check(const Globals& globals, const std::string& file) {
+    const auto text = read_text(file);
+    if (!text) return say_failure(text.error());
+    Dict found;
+    if (looks_like_engine(*text)) {
+        const auto engine = policies::parse_engine(*text, file);
+        if (!engine) return say_failure(engine.error());
+        found = as_dict(*engine);
+        if (!globals.json) return print("engine " + printable(engine->name) + ": ok\n");
+    } else {
+        const auto policy = policies::parse_policy(*text, file);
+        if (!policy) return say_failure(policy.error());
+        found = as_dict(*policy);
+        if (!globals.json) return print("policy " + printable(policy->name) + ": ok\n");
+    }
+    return print(json_text(found));
+}
+
+}  // namespace
+
+void add_policy(CLI::App& verb, Globals& globals) {
+    const auto word = std::make_shared<std::string>();
+    const auto add = [&](const char* name, const char* help) {
+        auto* sub = verb.add_subcommand(name, help);
+        sub->add_flag("--json", globals.json, "print JSON");
+        return sub;
+    };
+    verb.require_subcommand(0, 1);
+    verb.callback([&globals] {
+        if (!globals.go) globals.go = [&globals] { return list(globals); };
+    });
+    add("list", "all policies and engines")->callback([&globals] {
+        globals.go = [&globals] { return list(globals); };
+    });
+    auto* shown = add("show", "one policy or engine, with its reasons");
+    shown->add_option("NAME", *word, "policy or engine")->required();
+    shown->callback([&globals, word] { globals.go = [&globals, word] { return show(globals, *word); }; });
+    auto* checked = add("check", "whether a file is a good policy or engine");
+    checked->add_option("FILE", *word, "YAML file")->required();
+    checked->callback([&globals, word] { globals.go = [&globals, word] { return check(globals, *word); }; });
+}
+
+}  // namespace numalease::client

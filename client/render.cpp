@@ -1,0 +1,268 @@
+#include "client/render.hpp"
+
+#include <algorithm>
+
+#include "client/output.hpp"
+#include "model/units.hpp"
+
+namespace numalease::client {
+
+using model::get_dict;
+using model::get_dicts;
+using model::get_number;
+using model::get_strings;
+using model::get_text;
+using model::Value;
+
+namespace {
+
+std::string or_dash(std::string text) { return text.empty() ? "-" : std::move(text); }
+
+bool is_over(const Dict& lease) {
+    const auto state = get_text(lease, "state");
+    return state == "ended" || state == "refused";
+}
+
+std::string command_of(const Dict& lease) {
+    const auto command = get_text(get_dict(lease, "request"), "command");
+    return command.empty() ? get_text(get_dict(lease, "caller"), "command") : command;
+}
+
+/// "3min 2s": how long ago `moment` of the lease was; empty where it has not come.
+std::string ago(const Dict& lease, const char* moment, std::uint64_t now) {
+    const auto at = get_number(get_dict(lease, moment), "real");
+    if (at == 0) return "";
+    constexpr std::uint64_t kSecond = 1'000'000;
+    const auto age = (now > at ? now - at : 0) / kSecond * kSecond;
+    return model::duration_text(model::Micros(static_cast<std::int64_t>(age)));
+}
+
+std::string since(const Dict& lease, std::uint64_t now) {
+    auto started = ago(lease, "started", now);
+    return started.empty() ? ago(lease, "queued", now) : started;
+}
+
+void add_lines(std::string& out, const std::string& title, const Value::Strings& lines) {
+    for (const auto& line : lines) out += title + printable(line) + '\n';
+}
+
+std::string joined(const Value::Strings& words) {
+    std::string out;
+    for (const auto& word : words) out += (out.empty() ? "" : ", ") + word;
+    return out;
+}
+
+std::string plural(std::uint64_t count, const std::string& noun) {
+    return std::to_string(count) + ' ' + noun + (count == 1 ? "" : "s");
+}
+
+std::string knob_line(const Dict& knob) {
+    const auto name = get_text(knob, "knob");
+    const auto wanted = get_text(knob, "wanted");
+    const auto got = get_text(knob, "got");
+    const auto prior = get_text(knob, "prior");
+    const auto note = get_text(knob, "note");
+    std::string out = name;
+    if (name.starts_with("hugepages"))
+        out += ": " + or_dash(got) + " of " + wanted + " pages";
+    else if (!wanted.empty())
+        out +=
+            ": " + (got.empty() ? "wanted " + wanted : got) + (prior.empty() || prior == got ? "" : ", was " + prior);
+    if (!got.empty() && !wanted.empty() && got != wanted && !name.starts_with("hugepages")) out += ", wanted " + wanted;
+    return note.empty() ? out : out + " (" + note + ')';
+}
+
+std::string where(const Dict& placement) {
+    return "CPUs " + or_dash(get_text(placement, "cpus")) + ", nodes " + or_dash(get_text(placement, "nodes")) + " (" +
+           plural(get_number(placement, "cores"), "core") + ", " + plural(get_number(placement, "threads"), "thread") +
+           " for the engine)";
+}
+
+std::string how_confined(const Dict& confinement) {
+    const auto kind = get_text(confinement, "kind");
+    const auto why = get_text(confinement, "why");
+    std::string out = "confined by " + or_dash(kind);
+    if (kind == "none" || kind.empty()) out = "not confined";
+    if (const auto unit = get_text(confinement, "unit"); !unit.empty()) out += ' ' + unit;
+    if (const auto cpus = get_text(confinement, "effective_cpus"); !cpus.empty()) {
+        out += ", in force: CPUs " + cpus;
+        if (const auto nodes = get_text(confinement, "effective_nodes"); !nodes.empty()) out += ", nodes " + nodes;
+    }
+    return why.empty() ? out : out + " (" + why + ')';
+}
+
+}  // namespace
+
+std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now, std::size_t width) {
+    Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "SINCE", "COMMAND"}};
+    for (const auto& lease : leases) {
+        if (is_over(lease) && !all) continue;
+        const auto placement = get_dict(lease, "placement");
+        const auto threads = get_number(placement, "threads");
+        rows.push_back({get_text(lease, "id"), get_text(lease, "state"),
+                        user_name(get_number(get_dict(lease, "caller"), "uid")), or_dash(get_text(placement, "cpus")),
+                        or_dash(get_text(placement, "nodes")), threads == 0 ? "-" : std::to_string(threads),
+                        or_dash(since(lease, now)), command_of(lease)});
+    }
+    if (rows.size() == 1) return "no leases\n";
+    auto out = table_text(rows, width);
+    for (const auto& lease : leases)
+        if (!is_over(lease)) add_lines(out, get_text(lease, "id") + " waits: ", get_strings(lease, "in_the_way"));
+    return out;
+}
+
+std::string lease_text(const Dict& lease, std::uint64_t now) {
+    const auto caller = get_dict(lease, "caller");
+    Table rows{{"lease", get_text(lease, "id")},
+               {"state", get_text(lease, "state")},
+               {"reason", or_dash(get_text(lease, "reason"))},
+               {"command", or_dash(command_of(lease))},
+               {"user", user_name(get_number(caller, "uid"))},
+               {"queued", or_dash(ago(lease, "queued", now)) + " ago"}};
+    if (const auto started = ago(lease, "started", now); !started.empty())
+        rows.push_back({"started", started + " ago"});
+    if (const auto ended = ago(lease, "ended", now); !ended.empty()) rows.push_back({"ended", ended + " ago"});
+    if (const auto placement = get_dict(lease, "placement"); !get_text(placement, "cpus").empty()) {
+        rows.push_back({"place", where(placement)});
+        for (const auto& why : get_strings(placement, "why")) rows.push_back({"", why});
+        rows.push_back({"confinement", how_confined(get_dict(lease, "confinement"))});
+    }
+    std::string pids;
+    for (const auto& holder : get_dicts(lease, "holders"))
+        pids += (pids.empty() ? "" : ", ") + std::to_string(get_number(holder, "pid"));
+    rows.push_back({"processes", or_dash(pids)});
+    for (const auto& knob : get_dicts(lease, "knobs")) rows.push_back({"knob", knob_line(knob)});
+    for (const auto& [field, value] : get_dict(lease, "request"))
+        if (field != "command") rows.push_back({"asked", field + '=' + get_text(get_dict(lease, "request"), field)});
+    for (const auto& line : get_strings(lease, "in_the_way")) rows.push_back({"in the way", line});
+    for (const auto& note : get_strings(lease, "notes")) rows.push_back({"note", note});
+    return table_text(rows, 0);
+}
+
+std::vector<std::string> grant_lines(const Dict& lease) {
+    const auto id = get_text(lease, "id") + ": ";
+    std::vector<std::string> out{id + where(get_dict(lease, "placement")) + ", " +
+                                 how_confined(get_dict(lease, "confinement"))};
+    for (const auto& knob : get_dicts(lease, "knobs")) out.push_back(id + knob_line(knob));
+    for (const auto& note : get_strings(lease, "notes")) out.push_back(id + note);
+    return out;
+}
+
+std::string progress_line(const Dict& lease) {
+    const auto state = get_text(lease, "state");
+    auto out = get_text(lease, "id") + " is " + state;
+    if (state == "preparing") return out + " (" + get_text(lease, "stage") + ')';
+    auto why = joined(get_strings(lease, "in_the_way"));
+    if (why.empty()) why = get_text(lease, "reason");
+    return why.empty() ? out : out + ": " + why;
+}
+
+std::string status_text(const Dict& status, const Value::Dicts& leases, const Value::Dicts& knobs, std::uint64_t now,
+                        std::size_t width) {
+    const auto mode = get_text(status, "mode");
+    std::string out = mode == "read-only" ? "no numa-leased runs\n"
+                                          : "numa-leased " + printable(get_text(status, "version")) + ", pid " +
+                                                std::to_string(get_number(status, "pid")) +
+                                                (mode.empty() ? "" : ", " + printable(mode)) + '\n';
+    out += leases_text(leases, false, now, width);
+    for (const auto& knob : knobs) {
+        const auto holders = get_strings(knob, "held_by");
+        const auto stuck = get_text(knob, "stuck");
+        if (holders.empty() && stuck.empty()) continue;
+        out += "off its prior: " + printable(get_text(knob, "knob") + " is " + get_text(knob, "value") + ", was " +
+                                             or_dash(get_text(knob, "prior")) + ", for " + or_dash(joined(holders)));
+        out += stuck.empty() ? "\n" : printable("; " + stuck) + '\n';
+    }
+    if (const auto offline = get_text(status, "offline_cpus"); !offline.empty())
+        out += "offline CPUs: " + printable(offline) + '\n';
+    if (const auto rivals = get_strings(status, "rivals"); !rivals.empty())
+        out += "also tuning this machine: " + printable(joined(rivals)) + '\n';
+    add_lines(out, "degraded: ", get_strings(status, "degraded"));
+    return out;
+}
+
+std::string topology_text(const Dict& topology, std::size_t width) {
+    const auto nodes = get_dicts(topology, "nodes");
+    const auto cores = get_dicts(topology, "cores");
+    Table rows{{"NODE", "SOCKET", "KIND", "MEMORY", "CORES", "CPUS", "DISTANCES"}};
+    for (const auto& node : nodes) {
+        const auto id = get_number(node, "id");
+        const auto count =
+            std::ranges::count_if(cores, [&](const Dict& core) { return get_number(core, "node") == id; });
+        std::string distances;
+        for (const auto& distance : get_strings(node, "distances"))
+            distances += (distances.empty() ? "" : " ") + distance;
+        rows.push_back({std::to_string(id), std::to_string(get_number(node, "socket")), get_text(node, "kind"),
+                        model::bytes_text(get_number(node, "total")), std::to_string(count),
+                        or_dash(get_text(node, "cpus")), or_dash(distances)});
+    }
+    auto out = table_text(rows, width);
+    std::string offline;
+    for (const auto& core : cores)
+        if (const auto cpus = get_text(core, "offline"); !cpus.empty()) offline += (offline.empty() ? "" : ",") + cpus;
+    if (!offline.empty()) out += "offline CPUs: " + offline + '\n';
+    if (const auto isolated = get_text(topology, "isolated"); !isolated.empty())
+        out += "isolated CPUs: " + isolated + '\n';
+    if (const auto sizes = get_strings(topology, "hugepage_sizes"); !sizes.empty())
+        out += "huge pages: " + joined(sizes) + '\n';
+    if (const auto devices = get_dicts(topology, "devices"); !devices.empty()) {
+        Table list{{"DEVICE", "PCI", "NODES", "NAME"}};
+        for (const auto& device : devices)
+            list.push_back({get_text(device, "kind"), or_dash(get_text(device, "pci")),
+                            or_dash(get_text(device, "nodes")), get_text(device, "name")});
+        out += table_text(list, width);
+    }
+    add_lines(out, "contradiction: ", get_strings(topology, "contradictions"));
+    if (const auto note = one_node_note(topology); !note.empty()) out += note + '\n';
+    return out;
+}
+
+std::string knobs_text(const Value::Dicts& knobs, std::size_t width) {
+    Table rows{{"KNOB", "VALUE", "PRIOR", "HELD BY", "NOTE"}};
+    Value::Strings unsupported;
+    for (const auto& knob : knobs) {
+        if (knob.contains("unsupported")) {
+            unsupported.push_back(get_text(knob, "knob"));
+            continue;
+        }
+        auto note = get_text(knob, "stuck");
+        if (note.empty() && knob.contains("free"))
+            note = std::to_string(get_number(knob, "free")) + " free, " + std::to_string(get_number(knob, "surplus")) +
+                   " surplus";
+        rows.push_back({get_text(knob, "knob"), or_dash(get_text(knob, "value")), or_dash(get_text(knob, "prior")),
+                        or_dash(joined(get_strings(knob, "held_by"))), note});
+    }
+    auto out = table_text(rows, width);
+    if (!unsupported.empty()) out += "not on this kernel: " + printable(joined(unsupported)) + '\n';
+    return out;
+}
+
+std::string paste_line(const Adapted& adapted) {
+    if (adapted.argv.empty()) return "";
+    std::string out;
+    for (const auto& [name, value] : adapted.env)
+        if (!name.starts_with("NUMA_LEASE_")) out += name + '=' + shell_word(value) + ' ';
+    return out + shell_line(adapted.argv);
+}
+
+std::string plan_text(const Dict& placement, const Dict& request, const Adapted& adapted) {
+    std::string out = where(placement) + '\n';
+    add_lines(out, "  because ", get_strings(placement, "why"));
+    add_lines(out, "  runner-up: ", get_strings(placement, "runners_up"));
+    add_lines(out, "  in the way: ", get_strings(placement, "in_the_way"));
+    for (const auto& [field, value] : request)
+        if (field != "command" && field != "wait" && field != "required")
+            out += "  asked: " + printable(field + '=' + get_text(request, field)) + '\n';
+    if (!adapted.told.empty()) out += printable(adapted.told) + '\n';
+    add_lines(out, "warning: ", adapted.warnings);
+    if (const auto line = paste_line(adapted); !line.empty()) out += "command: " + printable(line) + '\n';
+    return out;
+}
+
+std::string one_node_note(const Dict& topology) {
+    return get_dicts(topology, "nodes").size() == 1
+               ? "one node: interleave and balancing do nothing here; the gain is threads and exclusivity"
+               : "";
+}
+
+}  // namespace numalease::client

@@ -1,0 +1,245 @@
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Option.hpp>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "client/app.hpp"
+#include "client/enter.hpp"
+#include "client/output.hpp"
+#include "client/render.hpp"
+#include "client/report.hpp"
+
+namespace numalease::client {
+
+using model::Errc;
+using model::fail;
+using model::Result;
+
+namespace {
+
+constexpr auto kProgressEvery = std::chrono::minutes(1);
+
+struct RunOptions {
+    Typed typed;
+    bool quiet = false;
+    bool expand = false;
+    bool unleased = false;
+    std::string report;
+};
+
+/// At a terminal somebody sees the progress and can interrupt.
+bool at_terminal() { return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0; }
+
+Result<void> check_command(const Argv& command) {
+    if (command.empty()) return fail(Errc::invalid_request, "no command; say numa-leasectl run [OPTIONS] -- COMMAND");
+    if (const auto refusal = container_refusal(command)) return fail(Errc::invalid_request, *refusal);
+    return {};
+}
+
+/// Both lines of a refusal, each with our name.
+int say_lines(const model::Error& error) {
+    const auto newline = error.detail.find('\n');
+    say(error.detail.substr(0, newline));
+    if (newline != std::string::npos) say(error.detail.substr(newline + 1));
+    return model::row_of(error.code).exit_status;
+}
+
+/// From the request to the active lease.
+Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool quiet) {
+    const auto acquired = daemon.acquire(request);
+    if (!acquired) return std::unexpected(acquired.error());
+    const auto state = model::get_text(acquired->lease, "state");
+    if (state == "active") return acquired->lease;
+    if (state == "queued" && !quiet) say(progress_line(acquired->lease));
+    return daemon.wait(acquired->id, "active", kProgressEvery, [&] {
+        if (quiet) return;
+        if (const auto lease = daemon.lease(acquired->id)) say(progress_line(*lease));
+    });
+}
+
+/// The lease's command, once it is ours.
+int enter_lease(Connection daemon, const model::Dict& dict, bool json, Entry entry) {
+    const auto lease = model::lease_from_dict(dict);
+    if (!lease) return say_failure(lease.error());
+    const auto topology = daemon.topology();
+    if (!topology) return say_failure(topology.error());
+    entry.request = lease->request;
+    entry.facts = facts_of(lease->id, lease->placement, lease->confinement, *topology);
+    entry.set_affinity = lease->confinement.kind == model::ConfinementKind::affinity ||
+                         lease->confinement.kind == model::ConfinementKind::none;
+    if (json) {
+        // Standard output is the command's.
+        std::fputs(json_text(dict).c_str(), stderr);
+    } else if (!entry.quiet) {
+        for (const auto& line : grant_lines(dict)) say(line);
+        if (const auto note = one_node_note(*topology); !note.empty()) say(note);
+    }
+    return enter(entry);
+}
+
+/// Affinity, memory policy and threads only, for anybody: nobody else is kept away.
+int run_unleased(const Globals& globals, const RunOptions& options, const policies::Library& library,
+                 const Asked& asked) {
+    for (const auto* field : {"numa-balancing", "thp", "thp-defrag", "zone-reclaim", "hugepages", "page-cache", "time"})
+        if (options.typed.fields.contains(field))
+            return say_failure({Errc::invalid_request,
+                                std::string("--unleased and --") + field + ": only a lease changes or ends anything",
+                                0});
+    if (!options.report.empty())
+        return say_failure({Errc::invalid_request, "--unleased and --report: without a lease nothing changes", 0});
+    Entry entry{.library = library, .policy = asked.policy ? &*asked.policy : nullptr, .request = asked.request};
+    {
+        auto daemon = reach(globals.endpoint, Need::looking);
+        if (!daemon) return say_failure(daemon.error());
+        const auto dict = daemon->plan(asked.dict);
+        if (!dict) return say_failure(dict.error());
+        const auto topology = daemon->topology();
+        if (!topology) return say_failure(topology.error());
+        const auto placement = model::placement_from_dict(*dict);
+        entry.facts = facts_of("", placement, {}, *topology);
+        if (!options.quiet) say("unleased: CPUs " + placement.cpus.text() + ", nodes " + placement.nodes.text());
+    }  // a daemon of ours is gone before the command starts
+    entry.command = globals.command;
+    entry.set_affinity = true;
+    entry.expand = options.expand;
+    entry.quiet = options.quiet;
+    return enter(entry);
+}
+
+int run_leased(const Globals& globals, const RunOptions& options, const policies::Library& library,
+               const Asked& asked) {
+    // Before anything else: what waits for the end must be outside of whatever the lease will hold.
+    std::optional<Reporter> reporter;
+    if (!options.report.empty()) {
+        auto started = Reporter::start(options.report, globals.endpoint);
+        if (!started) return say_failure(started.error());
+        reporter.emplace(std::move(*started));
+    }
+    const auto refused = [&](const model::Error& error) {
+        if (reporter) reporter->refused(error);
+        return say_failure(error);
+    };
+    auto daemon = reach(globals.endpoint, Need::leasing);
+    if (!daemon) return refused(daemon.error());
+    if (reporter) reporter->before(shell_line(globals.command), daemon->knobs());
+    const auto lease = obtain(*daemon, asked.dict, options.quiet);
+    if (!lease) return refused(lease.error());
+    if (reporter)
+        if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)
+            say(written.error().detail);
+    reporter.reset();
+    return enter_lease(std::move(*daemon), *lease, globals.json,
+                       Entry{.library = library,
+                             .policy = asked.policy ? &*asked.policy : nullptr,
+                             .request = {},
+                             .facts = {},
+                             .command = globals.command,
+                             .set_affinity = false,
+                             .expand = options.expand,
+                             .quiet = options.quiet || globals.json});
+}
+
+int run(const Globals& globals, const RunOptions& options) {
+    if (auto checked = check_command(globals.command); !checked) return say_lines(checked.error());
+    const auto library = load_library();
+    for (const auto& problem : library.problems) say(problem.detail + "; left out");
+    const auto asked = build_request(options.typed, globals.command, current_environment(), library, at_terminal());
+    if (!asked) return say_failure(asked.error());
+    return options.unleased ? run_unleased(globals, options, library, *asked)
+                            : run_leased(globals, options, library, *asked);
+}
+
+int plan(const Globals& globals, const Typed& typed, bool expand) {
+    if (const auto refusal = container_refusal(globals.command)) return say_lines({Errc::invalid_request, *refusal, 0});
+    const auto library = load_library();
+    const auto asked = build_request(typed, globals.command, current_environment(), library, at_terminal());
+    if (!asked) return say_failure(asked.error());
+    auto daemon = reach(globals.endpoint, Need::looking);
+    if (!daemon) return say_failure(daemon.error());
+    const auto placement = daemon->plan(asked->dict);
+    if (!placement) return say_failure(placement.error());
+    const auto topology = daemon->topology();
+    if (!topology) return say_failure(topology.error());
+    Adapted adapted;
+    if (!globals.command.empty()) {
+        // As it would be in a cgroup: that is what a lease gives where it can.
+        auto facts = facts_of("ID", model::placement_from_dict(*placement), {}, *topology);
+        facts.contained = true;
+        adapted = adapt(library, asked->policy ? &*asked->policy : nullptr, globals.command, current_environment(),
+                        facts, expand);
+    }
+    if (globals.json) {
+        model::Dict env;
+        for (const auto& [name, value] : adapted.env) env[name] = value;
+        return print(json_text(model::Dict{{"request", asked->dict},
+                                           {"placement", *placement},
+                                           {"engine", adapted.engine},
+                                           {"command", adapted.argv},
+                                           {"environment", env},
+                                           {"warnings", adapted.warnings}}));
+    }
+    if (const auto note = one_node_note(*topology); !note.empty()) say(note);
+    return print(plan_text(*placement, asked->dict, adapted));
+}
+
+int exec(const Globals& globals, const std::string& id, bool expand, bool quiet) {
+    if (auto checked = check_command(globals.command); !checked) return say_lines(checked.error());
+    const auto library = load_library();
+    auto daemon = reach(globals.endpoint, Need::changing);
+    if (!daemon) return say_failure(daemon.error());
+    const auto lease = daemon->join(id);
+    if (!lease) return say_failure(lease.error());
+    const auto name = model::get_text(model::get_dict(*lease, "request"), "policy");
+    const auto policy = library.policies.find(name);
+    return enter_lease(std::move(*daemon), *lease, globals.json,
+                       Entry{.library = library,
+                             .policy = policy == library.policies.end() ? nullptr : &policy->second,
+                             .request = {},
+                             .facts = {},
+                             .command = globals.command,
+                             .set_affinity = false,
+                             .expand = expand,
+                             .quiet = quiet || globals.json});
+}
+
+}  // namespace
+
+void add_run(CLI::App& verb, Globals& globals) {
+    const auto options = std::make_shared<RunOptions>();
+    add_request_options(verb, options->typed);
+    verb.add_flag("-q,--quiet", options->quiet, "say nothing about the grant");
+    verb.add_flag("--expand", options->expand,
+                  "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
+    verb.add_flag("--unleased", options->unleased, "affinity, memory policy and threads only; no daemon, no lease");
+    verb.add_option("--report", options->report, "write the grant and the state before and after as JSON")
+        ->type_name("FILE");
+    verb.callback([&globals, options] { globals.go = [&globals, options] { return run(globals, *options); }; });
+}
+
+void add_plan(CLI::App& verb, Globals& globals) {
+    const auto typed = std::make_shared<Typed>();
+    const auto expand = std::make_shared<bool>(false);
+    add_request_options(verb, *typed);
+    verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
+    verb.callback([&globals, typed, expand] {
+        globals.go = [&globals, typed, expand] { return plan(globals, *typed, *expand); };
+    });
+}
+
+void add_exec(CLI::App& verb, Globals& globals) {
+    const auto id = std::make_shared<std::string>();
+    const auto expand = std::make_shared<bool>(false);
+    const auto quiet = std::make_shared<bool>(false);
+    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
+    verb.add_flag("-q,--quiet", *quiet, "say nothing about the grant");
+    verb.callback([&globals, id, expand, quiet] {
+        globals.go = [&globals, id, expand, quiet] { return exec(globals, *id, *expand, *quiet); };
+    });
+}
+
+}  // namespace numalease::client

@@ -1,0 +1,30 @@
+#pragma once
+
+namespace numalease::bus {
+
+/// Every outward name, once.
+inline constexpr const char* kService = "org.numalease1";
+inline constexpr const char* kManagerPath = "/org/numalease1";
+inline constexpr const char* kLeasePrefix = "/org/numalease1/lease";
+inline constexpr const char* kManagerInterface = "org.numalease1.Manager";
+inline constexpr const char* kLeaseInterface = "org.numalease1.Lease";
+inline constexpr const char* kErrorPrefix = "org.numalease1.Error.";
+inline constexpr const char* kRuntimeDirectory = "/run/numa-lease";
+inline constexpr const char* kSocketName = "socket";  ///< in the runtime directory
+
+/// Methods of the manager; their signatures are in org.numalease1.xml.
+inline constexpr const char* kAcquire = "Acquire";          ///< a{sv} request → s id, a{sv} lease
+inline constexpr const char* kWait = "Wait";                ///< s id, s "active"|"ended" → a{sv} lease, when it is so
+inline constexpr const char* kJoin = "Join";                ///< s id → a{sv} lease; the calling process is inside
+inline constexpr const char* kRelease = "Release";          ///< s id
+inline constexpr const char* kStop = "Stop";                ///< s id, t grace µs
+inline constexpr const char* kPlan = "Plan";                ///< a{sv} request → a{sv} placement
+inline constexpr const char* kListLeases = "ListLeases";    ///< → aa{sv}
+inline constexpr const char* kGetLease = "GetLease";        ///< s id → a{sv}
+inline constexpr const char* kGetTopology = "GetTopology";  ///< → a{sv}
+inline constexpr const char* kGetKnobs = "GetKnobs";        ///< → aa{sv}: every knob of this machine, now and prior
+inline constexpr const char* kGetStatus = "GetStatus";      ///< → a{sv}
+/// s id, s state, s reason: every change of a lease.
+inline constexpr const char* kLeaseChanged = "LeaseChanged";
+
+}  // namespace numalease::bus

@@ -1,0 +1,55 @@
+#include "core/stepper.hpp"
+
+namespace numalease::core {
+
+using model::Confinement;
+using model::ConfinementKind;
+
+namespace {
+
+/// "user-1001.slice" of "/user.slice/user-1001.slice/…", or empty.
+std::string user_slice(std::string_view cgroup) {
+    constexpr std::string_view kPrefix = "/user.slice/";
+    if (!cgroup.starts_with(kPrefix)) return {};
+    const auto rest = cgroup.substr(kPrefix.size());
+    const auto slice = rest.substr(0, rest.find('/'));
+    return slice.starts_with("user-") && slice.ends_with(".slice") ? std::string(slice) : std::string();
+}
+
+/// The unit at the end of a path of slices, "/system.slice/foo.service" → "foo.service"; empty where a cgroup that
+/// systemd does not manage lies below it (a delegated subtree), or where it is no service.
+std::string system_service(std::string_view cgroup) {
+    while (!cgroup.empty()) {
+        cgroup.remove_prefix(1);
+        const auto end = cgroup.find('/');
+        const auto part = cgroup.substr(0, end);
+        if (end == std::string_view::npos) return part.ends_with(".service") ? std::string(part) : std::string();
+        if (!part.ends_with(".slice")) return {};
+        cgroup.remove_prefix(end);
+    }
+    return {};
+}
+
+}  // namespace
+
+Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd) {
+    const auto affinity = [](std::string why) {
+        return Confinement{.kind = ConfinementKind::affinity, .why = std::move(why)};
+    };
+    if (!systemd) return affinity("no systemd manages this machine: affinity only, a program can undo it");
+    if (!caller.parent.empty())
+        return affinity("nested in " + caller.parent + ": stays inside its confinement, narrowed by affinity");
+    if (const auto slice = user_slice(caller.cgroup); !slice.empty())
+        return {.kind = ConfinementKind::scope,
+                .unit = "numalease-" + id + ".scope",
+                .slice = slice,
+                .why = "a scope inside " + slice + ", so that every limit of the user still binds"};
+    if (auto unit = system_service(caller.cgroup); !unit.empty())
+        return {.kind = ConfinementKind::unit,
+                .unit = unit,
+                .why = "a system service stays in its own unit, which is confined itself"};
+    return affinity("the caller's cgroup " + (caller.cgroup.empty() ? "(none)" : caller.cgroup) +
+                    " is not systemd's to confine: affinity only, a program can undo it");
+}
+
+}  // namespace numalease::core

@@ -1,0 +1,100 @@
+#include "core/stepper.hpp"
+
+namespace numalease::core {
+
+using model::Balancing;
+using model::Knob;
+using model::KnobKey;
+using model::Mempolicy;
+
+namespace {
+
+std::optional<std::string> value_of(const Observed& observed, const KnobKey& key) {
+    const auto found = observed.knobs.find(key);
+    return found == observed.knobs.end() ? std::nullopt : found->second.value;
+}
+
+/// The integer to write; empty: keep. The knob is a bit mask on newer kernels, and any non-zero value is on.
+std::string balancing_value(const model::Request& request, Mempolicy mempolicy, const Observed& observed) {
+    switch (request.numa_balancing) {
+        case Balancing::keep: return {};
+        case Balancing::off: return "0";
+        case Balancing::on: {
+            const auto now = value_of(observed, {.knob = Knob::numa_balancing});
+            return now && *now != "0" ? *now : "1";
+        }
+        case Balancing::automatic: return mempolicy == Mempolicy::local ? "0" : "";
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string_view field_of(Knob knob) {
+    switch (knob) {
+        case Knob::numa_balancing: return "numa-balancing";
+        case Knob::thp_enabled: return "thp";
+        case Knob::thp_defrag: return "thp-defrag";
+        case Knob::zone_reclaim_mode: return "zone-reclaim";
+        case Knob::weight:
+        case Knob::weight_auto: return "weights";
+        case Knob::hugepages: return "hugepages";
+        case Knob::drop_caches:
+        case Knob::reclaim: return "page-cache";
+    }
+    return "";
+}
+
+Mempolicy resolve_mempolicy(const model::Request& request, const model::Placement& placement) {
+    if (request.mempolicy != Mempolicy::automatic) return request.mempolicy;
+    return placement.nodes.size() > 1 ? Mempolicy::interleave : Mempolicy::bind;
+}
+
+std::vector<Lever> shared_levers(const model::Request& request, const model::Placement& placement,
+                                 const Observed& observed) {
+    std::vector<Lever> out;
+    const auto add = [&](KnobKey key, std::string value) {
+        if (value.empty() || value == "keep") return;
+        out.push_back(
+            {.key = key, .value = std::move(value), .required = model::is_required(request, field_of(key.knob))});
+    };
+    add({.knob = Knob::numa_balancing}, balancing_value(request, resolve_mempolicy(request, placement), observed));
+    add({.knob = Knob::thp_enabled}, request.thp);
+    add({.knob = Knob::thp_defrag}, request.thp_defrag);
+    add({.knob = Knob::zone_reclaim_mode}, request.zone_reclaim);
+    for (const auto& [node, weight] : request.weights)
+        add({.knob = Knob::weight, .node = node}, std::to_string(weight));
+    // Writing a weight makes the kernel stop keeping them itself: that switch is state to put back, too.
+    if (!request.weights.empty() && value_of(observed, {.knob = Knob::weight_auto}))
+        add({.knob = Knob::weight_auto}, "false");
+    return out;
+}
+
+std::vector<Lever> pool_levers(const model::Request& request, const model::Placement& placement) {
+    std::map<KnobKey, Lever> out;
+    const bool required = model::is_required(request, "hugepages");
+    for (const auto& item : request.hugepages) {
+        const auto nodes = (item.nodes.empty() ? placement.nodes : item.nodes).items();
+        auto left = item.amount / item.page_size;
+        auto least_left = item.at_least / item.page_size;
+        for (std::size_t i = 0; i < nodes.size(); ++i) {
+            const auto shares = nodes.size() - i;  // evenly, the first nodes take what does not divide
+            const auto pages = (left + shares - 1) / shares;
+            const auto least = (least_left + shares - 1) / shares;
+            left -= pages;
+            least_left -= least;
+            if (pages == 0) continue;
+            const KnobKey key{.knob = Knob::hugepages, .node = nodes[i], .page_size = item.page_size};
+            auto& lever = out[key];
+            lever.key = key;
+            lever.pages += pages;
+            lever.at_least += required ? least : 0;
+            lever.required = required;
+        }
+    }
+    std::vector<Lever> levers;
+    for (auto& [key, lever] : out) levers.push_back(std::move(lever));
+    return levers;
+}
+
+}  // namespace numalease::core

@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <csignal>
+
+#include "core/stepper.hpp"
+
+namespace numalease::core {
+
+using model::ConfinementKind;
+using model::Errc;
+using model::Lease;
+using model::LeaseState;
+using model::Stage;
+
+void Stepper::begin_preparing(Lease& lease, model::Placement placement) {
+    lease.placement = std::move(placement);
+    lease.state = LeaseState::preparing;
+    lease.reason = "putting kernel state in place";
+    lease.in_the_way.clear();
+    lease.stage = Stage::knobs;
+}
+
+/// Moves a preparing lease on as far as it goes. Returns whether anything changed.
+bool Stepper::advance(Lease& lease) {
+    bool changed = false;
+    while (lease.state == LeaseState::preparing && stage_is_done(lease)) {
+        enter_stage(lease, static_cast<Stage>(static_cast<int>(lease.stage) + 1));
+        changed = true;
+    }
+    return changed;
+}
+
+bool Stepper::stage_is_done(const Lease& lease) const {
+    const auto has_op = std::ranges::any_of(state_.lease_ops, [&](const auto& op) { return op.second == lease.id; });
+    if (lease.stage != Stage::knobs && lease.stage != Stage::hugepages) return !has_op;
+    for (const auto& [key, row] : state_.ledger) {
+        const auto wanted = row.wants.find(lease.id);
+        if (wanted != row.wants.end() && (row.writing || row.written != wanted->second)) return false;
+        const auto share = row.shares.find(lease.id);
+        if (share != row.shares.end() && !share->second.done) return false;
+    }
+    return true;
+}
+
+void Stepper::enter_stage(Lease& lease, Stage stage) {
+    lease.stage = stage;
+    switch (stage) {
+        case Stage::knobs: break;
+        case Stage::page_cache:
+            for (auto& knob : lease.knobs)
+                if (const auto row = state_.ledger.find(knob.key);
+                    row != state_.ledger.end() && row->second.wants.contains(lease.id))
+                    knob.got = row->second.written.value_or("");
+            enter_page_cache(lease);
+            break;
+        case Stage::hugepages:
+            for (const auto& lever : pool_levers(lease.request, lease.placement))
+                if (auto wanted = want_pages(lease, lever); !wanted) {
+                    lever_failed(lease, lever.key, wanted.error());
+                    if (lease.state != LeaseState::preparing) return;
+                }
+            break;
+        case Stage::inspect:
+            lease.confinement = choose_confinement(lease.caller, lease.id, observed_.systemd);
+            if (lease.confinement.kind == ConfinementKind::unit)
+                effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
+            break;
+        case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
+        case Stage::done: become_active(lease); break;
+    }
+}
+
+void Stepper::enter_page_cache(Lease& lease) {
+    if (lease.request.page_cache == model::PageCache::drop) {
+        state_.last_drop = now_.boot;
+        effects_.push_back(DropPageCache{lease_op(lease.id), lease.id});
+    }
+    if (lease.request.page_cache != model::PageCache::reclaim) return;
+    for (const auto node : lease.placement.nodes.items()) {
+        const auto memory = observed_.memory.find(node);
+        if (memory == observed_.memory.end() || memory->second.clean_cache == 0) continue;
+        effects_.push_back(ReclaimNode{lease_op(lease.id), lease.id, node, memory->second.clean_cache});
+    }
+}
+
+void Stepper::become_active(Lease& lease) {
+    lease.state = LeaseState::active;
+    lease.reason = "granted";
+    lease.started = now_;
+    if (lease.request.time) lease.expires = now_.boot + *lease.request.time;
+}
+
+void Stepper::lever_failed(Lease& lease, const model::KnobKey& key, const model::Error& error) {
+    if (model::is_required(lease.request, field_of(key.knob))) {
+        fail_lease(lease, {error.code, std::string(field_of(key.knob)) + ": " + error.detail, error.err});
+        return;
+    }
+    if (const auto row = state_.ledger.find(key); row != state_.ledger.end()) let_go(row->second, lease.id);
+    bool known = false;
+    for (auto& knob : lease.knobs)
+        if (knob.key == key) {
+            knob.note = error.detail;
+            known = true;
+        }
+    if (!known) lease.knobs.push_back({key, "", "", "", error.detail});
+    lease.notes.push_back(key.text() + " skipped: " + error.detail);
+}
+
+void Stepper::fail_lease(Lease& lease, const model::Error& error) {
+    lease.failure = error.code;
+    begin_ending(lease, error.detail);
+}
+
+void Stepper::begin_ending(Lease& lease, std::string reason) {
+    if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
+    std::erase(state_.queue, lease.id);
+    const bool unit_touched = lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known;
+    lease.state = LeaseState::ending;
+    lease.reason = std::move(reason);
+    lease.in_the_way.clear();
+    lease.expires.reset();
+    for (auto& [key, row] : state_.ledger) let_go(row, lease.id);
+    if (unit_touched) effects_.push_back(Unconfine{lease_op(lease.id), lease.id});
+    for (auto& [id, other] : state_.leases)
+        if (other.caller.parent == lease.id) other.caller.parent = lease.caller.parent;
+}
+
+bool Stepper::finish_endings() {
+    bool changed = false;
+    for (auto& [id, lease] : state_.leases) {
+        if (lease.state != LeaseState::ending) continue;
+        const auto settles = [&](const auto& item) { return item.second.settling.contains(lease.id); };
+        const auto owns = [&](const auto& op) { return op.second == lease.id; };
+        if (std::ranges::any_of(state_.ledger, settles) || std::ranges::any_of(state_.lease_ops, owns)) continue;
+        lease.state = lease.failure ? LeaseState::refused : LeaseState::ended;
+        lease.ended = now_;
+        changed = true;
+    }
+    return changed;
+}
+
+void Stepper::lease_op_done(const Done& done) {
+    const auto op = state_.lease_ops.find(done.op);
+    if (op == state_.lease_ops.end()) return;
+    auto& lease = state_.leases.at(op->second);
+    state_.lease_ops.erase(op);
+    if (const auto join = state_.joins.find(done.op); join != state_.joins.end()) {
+        if (done.error) {
+            refusal_ = done.error;
+        } else if (lease.state == LeaseState::active) {
+            lease.holders.push_back(join->second);
+        }
+        state_.joins.erase(join);
+        return;
+    }
+    if (!done.note.empty()) lease.notes.push_back(done.note);
+    if (lease.state != LeaseState::preparing) {
+        if (done.error) reports_.push_back({{}, lease.id + ": " + done.error->detail});
+        if (done.error) lease.notes.push_back(done.error->detail);
+        return;
+    }
+    switch (lease.stage) {
+        case Stage::page_cache:
+            if (!done.error) break;
+            if (model::is_required(lease.request, "page-cache"))
+                fail_lease(lease, {done.error->code, "page-cache: " + done.error->detail, done.error->err});
+            else
+                lease.notes.push_back("page-cache skipped: " + done.error->detail);
+            break;
+        case Stage::inspect:
+        case Stage::confine:
+            if (done.error)
+                fail_lease(lease, *done.error);
+            else
+                lease.confinement = done.confinement;
+            break;
+        default: break;
+    }
+}
+
+std::uint64_t Stepper::lease_op(const model::LeaseId& id) {
+    const auto op = state_.next_op++;
+    state_.lease_ops[op] = id;
+    return op;
+}
+
+/// Ended leases stay for a while, for whoever asks what became of them.
+void Stepper::drop_old_ended() {
+    constexpr std::size_t kKept = 64;
+    std::vector<std::pair<model::Micros, model::LeaseId>> over;
+    for (const auto& [id, lease] : state_.leases)
+        if (model::is_over(lease.state)) over.emplace_back(lease.ended.boot, id);
+    if (over.size() <= kKept) return;
+    std::ranges::sort(over);
+    for (std::size_t i = 0; i < over.size() - kKept; ++i) state_.leases.erase(over[i].second);
+}
+
+}  // namespace numalease::core

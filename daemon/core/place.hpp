@@ -1,0 +1,45 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/observed.hpp"
+#include "model/lease.hpp"
+#include "model/request.hpp"
+
+namespace numalease::core {
+
+/// One lease as the solver sees it.
+struct Occupant {
+    model::LeaseId id;
+    model::CpuSet cpus;
+    bool share = false;                            ///< others who share may use its CPUs
+    std::map<unsigned, model::Bytes> outstanding;  ///< max(0, promise − used) per node
+};
+
+/// What bounds a placement besides the machine itself.
+struct Occupancy {
+    std::vector<Occupant> occupants;
+    model::CpuSet allowed_cpus;  ///< of the caller (for a nested request: of the parent lease)
+    model::NodeSet allowed_nodes;
+    model::CpuSet foreign_cpus;                ///< never leased
+    model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node for the kernel and everybody else
+};
+
+/// Why there is no placement.
+/// not_now: it would fit if those in `in_the_way` were gone; impossible: not on this machine, not for this caller.
+struct NoPlace {
+    model::Error error;
+    std::vector<model::LeaseId> in_the_way;
+    std::string fits_now;  ///< a request that would be granted at once, as options: "--node 2", or empty
+};
+
+/// The smallest set of nodes that holds the request, nearest to the device asked for and to each other; inside a node
+/// whole cores, whole last-level-cache groups first; among equals the one that leaves the largest hole.
+/// Pure. Cost: about nodes² · log(nodes) + cores; 64 nodes and 4096 threads with 200 leases take well under 1 ms.
+/// Source: DESIGN "Placement"; best fit as in Knuth, TAOCP 2.5.
+std::expected<model::Placement, NoPlace> place(const Observed& observed, const Occupancy& occupancy,
+                                               const model::Request& request);
+
+}  // namespace numalease::core

@@ -1,0 +1,214 @@
+#include "core/step.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include "core/stepper.hpp"
+
+namespace numalease::core {
+
+using model::Errc;
+using model::Error;
+using model::Lease;
+using model::LeaseState;
+
+namespace {
+
+constexpr model::Micros kExpiryGrace{10'000'000};
+
+}  // namespace
+
+std::vector<model::Record> changes(const State& from, const State& to);  // replay.cpp
+
+Stepper::Stepper(const State& state, const Observed& observed, model::Instant now)
+    : state_(state), old_(state), observed_(observed), now_(now) {}
+
+void Stepper::operator()(const Join& input) {
+    const auto found = state_.leases.find(input.lease);
+    if (found == state_.leases.end() || found->second.state != LeaseState::active) {
+        refusal_ = Error{Errc::no_such_lease, "no active lease " + input.lease};
+        return;
+    }
+    const auto op = lease_op(input.lease);
+    state_.joins[op] = input.process;
+    effects_.push_back(Confine{op, input.lease, input.process});
+}
+
+void Stepper::operator()(const HolderGone& input) {
+    const auto found = state_.leases.find(input.lease);
+    if (found == state_.leases.end() || model::is_over(found->second.state)) return;
+    auto& lease = found->second;
+    if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
+    begin_ending(lease, lease.signals_sent != 0     ? lease.reason
+                        : lease.failure.has_value() ? "the client vanished"
+                                                    : "its last process ended");
+}
+
+void Stepper::operator()(const Release& input) {
+    const auto found = state_.leases.find(input.lease);
+    if (found == state_.leases.end() || model::is_over(found->second.state)) {
+        refusal_ = Error{Errc::no_such_lease, "no lease " + input.lease};
+        return;
+    }
+    if (input.alive && found->second.state == LeaseState::active) {
+        refusal_ =
+            Error{Errc::in_use, input.lease + ": its processes are still alive; use numa-leasectl stop " + input.lease};
+        return;
+    }
+    begin_ending(found->second, "released");
+}
+
+void Stepper::operator()(const Stop& input) {
+    const auto found = state_.leases.find(input.lease);
+    if (found == state_.leases.end() || model::is_over(found->second.state)) {
+        refusal_ = Error{Errc::no_such_lease, "no lease " + input.lease};
+        return;
+    }
+    auto& lease = found->second;
+    if (lease.state != LeaseState::active) {
+        lease.failure = Errc::not_now;
+        begin_ending(lease, "stopped by " + input.by + " before it began");
+        return;
+    }
+    lease.reason = "stopped by " + input.by;
+    lease.signals_sent = 1;
+    lease.expires = now_.boot + input.grace;
+    effects_.push_back(Kill{input.lease, SIGTERM});
+}
+
+void Stepper::operator()(const Done& input) {
+    for (auto& [key, row] : state_.ledger)
+        if (row.in_flight && row.op == input.op) {
+            row_done(row, input);
+            return;
+        }
+    lease_op_done(input);
+}
+
+void Stepper::operator()(const Tick&) {
+    for (auto& [id, lease] : state_.leases) {
+        if (lease.state == LeaseState::queued && !lease.request.wait.forever &&
+            lease.queued.boot + lease.request.wait.time <= now_.boot) {
+            const auto why = lease.in_the_way.empty() ? std::string() : ": " + lease.in_the_way.front();
+            refuse(lease, {Errc::not_now, "waited " + model::duration_text(lease.request.wait.time) + why});
+        }
+        if (lease.state != LeaseState::active || !lease.expires || *lease.expires > now_.boot) continue;
+        if (lease.signals_sent == 0) {
+            lease.reason = "its time is up";
+            lease.signals_sent = 1;
+            lease.expires = now_.boot + kExpiryGrace;
+            effects_.push_back(Kill{id, SIGTERM});
+        } else {
+            lease.signals_sent = 2;
+            lease.expires.reset();
+            effects_.push_back(Kill{id, SIGKILL});
+        }
+    }
+}
+
+void Stepper::operator()(const Recover& input) {
+    for (auto& [id, lease] : state_.leases) {
+        switch (lease.state) {
+            case LeaseState::queued: refuse(lease, {Errc::not_now, "the daemon restarted; ask again"}); break;
+            case LeaseState::preparing:
+                lease.failure = Errc::not_now;
+                begin_ending(lease, "the daemon restarted while it was being prepared");
+                break;
+            case LeaseState::active:
+                if (!input.alive.contains(id)) begin_ending(lease, "its last process ended while no daemon ran");
+                break;
+            case LeaseState::ending:
+                // Putting a unit back can be done twice; whether the first time got to its end is not known.
+                if (lease.confinement.kind == model::ConfinementKind::unit && lease.confinement.prior_known)
+                    effects_.push_back(Unconfine{lease_op(id), id});
+                break;
+            default: break;
+        }
+    }
+}
+
+void Stepper::operator()(const Shutdown&) {
+    state_.stopping = true;
+    for (auto& [id, lease] : state_.leases) {
+        if (lease.state == LeaseState::queued)
+            refuse(lease, {Errc::not_now, "the daemon is stopping; ask again when it is back"});
+        else if (!model::is_over(lease.state)) {
+            if (lease.state == LeaseState::preparing) lease.failure = Errc::not_now;
+            begin_ending(lease, "the daemon was stopped; its workload was left running");
+        }
+    }
+}
+
+Step Stepper::finish() && {
+    state_.queue_retry_at.reset();
+    for (bool changed = true; changed;) {
+        changed = reconcile_rows();
+        for (auto& [id, lease] : state_.leases) changed = advance(lease) || changed;
+        changed = finish_endings() || changed;
+        const auto waiting = state_.queue.size();
+        if (!state_.stopping) serve_queue();
+        changed = changed || state_.queue.size() != waiting;
+    }
+    drop_old_ended();
+    auto records = changes(old_, state_);
+    return {.next = std::move(state_),
+            .records = std::move(records),
+            .effects = std::move(effects_),
+            .reports = std::move(reports_),
+            .refusal = std::move(refusal_)};
+}
+
+Step step(const State& state, const Input& input, const Observed& observed, model::Instant now) {
+    Stepper stepper(state, observed, now);
+    std::visit(stepper, input);
+    return std::move(stepper).finish();
+}
+
+std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
+                                              const model::Request& request, const model::Caller& caller) {
+    const Stepper stepper(state, observed, {});
+    return stepper.try_place(Lease{.caller = caller, .request = request});
+}
+
+std::vector<model::KnobKey> watched(const State& state, const Input& input, const model::Topology& topology) {
+    std::set<model::KnobKey> keys;
+    for (const auto& [key, row] : state.ledger) keys.insert(key);
+    const auto named_by = [&](const model::Request& request) {
+        using model::Knob;
+        keys.insert({.knob = Knob::numa_balancing});
+        if (request.thp != "keep") keys.insert({.knob = Knob::thp_enabled});
+        if (request.thp_defrag != "keep") keys.insert({.knob = Knob::thp_defrag});
+        if (request.zone_reclaim != "keep") keys.insert({.knob = Knob::zone_reclaim_mode});
+        if (!request.weights.empty()) keys.insert({.knob = Knob::weight_auto});
+        for (const auto& [node, weight] : request.weights) keys.insert({.knob = Knob::weight, .node = node});
+        for (const auto& node : topology.nodes) {
+            for (const auto& item : request.hugepages)
+                keys.insert({.knob = Knob::hugepages, .node = node.id, .page_size = item.page_size});
+            if (request.page_cache == model::PageCache::reclaim) keys.insert({.knob = Knob::reclaim, .node = node.id});
+        }
+    };
+    if (const auto* acquire = std::get_if<Acquire>(&input)) named_by(acquire->request);
+    for (const auto& [id, lease] : state.leases)
+        if (lease.state == LeaseState::queued || lease.state == LeaseState::preparing) named_by(lease.request);
+    return {keys.begin(), keys.end()};
+}
+
+std::optional<model::Micros> next_deadline(const State& state) {
+    std::optional<model::Micros> soonest = state.queue_retry_at;
+    const auto at = [&](model::Micros when) { soonest = soonest ? std::min(*soonest, when) : when; };
+    for (const auto& [key, row] : state.ledger)
+        if (!row.in_flight && row.retry_at.count() > 0) at(row.retry_at);
+    for (const auto& [id, lease] : state.leases) {
+        if (lease.state == LeaseState::queued && !lease.request.wait.forever)
+            at(lease.queued.boot + lease.request.wait.time);
+        if (lease.state == LeaseState::active && lease.expires) at(*lease.expires);
+    }
+    return soonest;
+}
+
+bool idle(const State& state) {
+    return state.ledger.empty() && state.lease_ops.empty() &&
+           std::ranges::all_of(state.leases, [](const auto& item) { return model::is_over(item.second.state); });
+}
+
+}  // namespace numalease::core

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/ledger.hpp"
+#include "core/place.hpp"
+#include "model/lease.hpp"
+#include "model/record.hpp"
+
+namespace numalease::core {
+
+/// Everything the daemon knows. A value: `step` returns the next one.
+struct State {
+    std::map<model::LeaseId, model::Lease> leases;
+    Ledger ledger;
+    std::vector<model::LeaseId> queue;  ///< FIFO
+    std::uint64_t next_id = 1;
+    std::uint64_t next_op = 1;  ///< not journalled: operations do not survive a restart
+    // Not journalled: operations do not survive a restart.
+    std::map<std::uint64_t, model::LeaseId> lease_ops;  ///< in flight for a lease: page cache, confinement
+    std::map<std::uint64_t, model::Process> joins;      ///< of those: who joins
+    std::optional<model::Micros> last_drop;             ///< boot clock; dropping caches is rate-limited
+    std::optional<model::Micros> queue_retry_at;        ///< boot clock; set while the head waits for what no lease ends
+    bool stopping = false;
+
+    bool operator==(const State&) const = default;
+};
+
+// ── Inputs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// A validated, authorised request. The lease takes the id `peek_id(state)`.
+struct Acquire {
+    model::Request request;
+    model::Caller caller;
+};
+/// Another process of the owner enters an active lease.
+struct Join {
+    model::LeaseId lease;
+    model::Process process;
+};
+/// The holder's processes (or its cgroup) are gone.
+struct HolderGone {
+    model::LeaseId lease;
+};
+/// The owner gives the lease back although `alive` says whether processes live.
+struct Release {
+    model::LeaseId lease;
+    bool alive = false;
+};
+/// SIGTERM now, SIGKILL after `grace`.
+struct Stop {
+    model::LeaseId lease;
+    model::Micros grace{0};
+    std::string by;  ///< for the reason: "alice", "time is up"
+};
+/// An effect has been performed.
+struct Done {
+    std::uint64_t op = 0;
+    model::KnobKey key;  ///< of a knob write or pool resize
+    std::optional<model::Error> error;
+    KnobReading reading;             ///< read back after a write or resize
+    model::Confinement confinement;  ///< of inspect and confine: as it is in force
+    std::string note;                ///< for people: bytes freed, steps taken
+};
+/// Time passes: deadlines and retries are looked at.
+struct Tick {};
+/// After replay: leases whose holder is alive stay, the others end. Leases that never became active end too.
+struct Recover {
+    std::set<model::LeaseId> alive;
+};
+/// Everything is put back and no workload is touched; nothing new is granted.
+struct Shutdown {};
+
+using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, Tick, Recover, Shutdown>;
+
+// ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Write `value`, read back. Performed only after this step's records are durable; so are all effects.
+struct WriteKnob {
+    std::uint64_t op = 0;
+    model::KnobKey key;
+    std::string value;
+};
+/// Bring the persistent count of a pool to `target`, read back.
+struct ResizePool {
+    std::uint64_t op = 0;
+    model::KnobKey key;
+    std::uint64_t target = 0;  ///< persistent pages to write
+    bool compact = false;      ///< growing: compact the node where the kernel gives too few
+};
+/// The growth in flight is no longer wanted; it stops at its next chunk and completes as usual.
+struct CancelResize {
+    model::KnobKey key;
+};
+struct DropPageCache {
+    std::uint64_t op = 0;
+    model::LeaseId lease;
+};
+struct ReclaimNode {
+    std::uint64_t op = 0;
+    model::LeaseId lease;
+    unsigned node = 0;
+    model::Bytes bytes = 0;
+};
+/// Read the unit's own AllowedCPUs= and AllowedMemoryNodes= before they are changed.
+struct InspectUnit {
+    std::uint64_t op = 0;
+    model::LeaseId lease;
+};
+/// Put the lease's confinement in force, then read it back.
+struct Confine {
+    std::uint64_t op = 0;
+    model::LeaseId lease;
+    model::Process process;  ///< whom: the holder, or who joins
+};
+/// Put a unit's properties back (a scope ends by itself).
+struct Unconfine {
+    std::uint64_t op = 0;
+    model::LeaseId lease;
+};
+/// Signal every process of the lease.
+struct Kill {
+    model::LeaseId lease;
+    int signal = 0;
+};
+
+using Effect = std::variant<WriteKnob, ResizePool, CancelResize, DropPageCache, ReclaimNode, InspectUnit, Confine,
+                            Unconfine, Kill>;
+
+// ── The step ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Something an operator should read: a foreign value, a knob that refuses, pages that stay pinned.
+struct Report {
+    model::KnobKey key;
+    std::string text;
+
+    bool operator==(const Report&) const = default;
+};
+
+/// What follows from one input. The caller makes `records` durable, then performs `effects`, then forgets the old
+/// state. `refusal` answers an input that changed nothing (an unknown lease, an Acquire that cannot be).
+struct Step {
+    State next;
+    std::vector<model::Record> records;
+    std::vector<Effect> effects;
+    std::vector<Report> reports;
+    std::optional<model::Error> refusal;
+};
+
+/// Pure. Never fails: what goes wrong is in the leases and rows of `next`.
+Step step(const State& state, const Input& input, const Observed& observed, model::Instant now);
+
+/// Knobs whose readings `step` needs for this input: those in the ledger and those the input names.
+std::vector<model::KnobKey> watched(const State& state, const Input& input, const model::Topology& topology);
+
+/// The moment at which a Tick is due; empty: never. No timer runs while nothing waits.
+std::optional<model::Micros> next_deadline(const State& state);
+
+/// The state a journal describes: the last record of each entity wins.
+/// Records that do not parse are skipped and named in `ignored`.
+State replay(const std::vector<model::Record>& records, std::vector<std::string>& ignored);
+
+/// The journal of a state from nothing: `replay(snapshot(s))` is `s` without what is not journalled.
+std::vector<model::Record> snapshot(const State& state);
+
+/// Broken invariants, one line each; empty for a sound state. Looked at after every step in tests.
+std::vector<std::string> violations(const State& state, const Observed& observed);
+
+/// What `place` would answer now; changes nothing.
+std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
+                                              const model::Request& request, const model::Caller& caller);
+
+/// True where the daemon has nothing to hold and nothing to put back.
+bool idle(const State& state);
+
+}  // namespace numalease::core

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <functional>
+
+#include "core/step.hpp"
+
+namespace numalease::core {
+
+/// One lever a request pulls, with the value resolved for its placement.
+struct Lever {
+    model::KnobKey key;
+    std::string value;           ///< shared
+    std::uint64_t pages = 0;     ///< pool
+    std::uint64_t at_least = 0;  ///< pool
+    bool required = false;
+};
+
+/// The shared and pool levers of a request on a placement. Pure.
+/// `auto` turns balancing off only where it would touch this job: the kernel does not scan tasks under an interleave or
+/// bind policy (seen: hint faults default 24,600, interleave 1, bind 0).
+std::vector<Lever> shared_levers(const model::Request& request, const model::Placement& placement,
+                                 const Observed& observed);
+std::vector<Lever> pool_levers(const model::Request& request, const model::Placement& placement);
+
+/// What `auto` means on this placement: bind on one node, interleave on several.
+model::Mempolicy resolve_mempolicy(const model::Request& request, const model::Placement& placement);
+
+/// The request field by which a knob is asked for, for messages and for `required`.
+std::string_view field_of(model::Knob knob);
+
+/// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
+model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
+
+/// The work of one step: a copy of the state that is changed in place, and what came of it.
+class Stepper {
+public:
+    Stepper(const State& state, const Observed& observed, model::Instant now);
+
+    void operator()(const Acquire& input);
+    void operator()(const Join& input);
+    void operator()(const HolderGone& input);
+    void operator()(const Release& input);
+    void operator()(const Stop& input);
+    void operator()(const Done& input);
+    void operator()(const Tick& input);
+    void operator()(const Recover& input);
+    void operator()(const Shutdown& input);
+
+    /// Everything that follows: rows reconciled, leases advanced, endings ended, the queue served.
+    Step finish() &&;
+
+    /// What stands between a lease and its place: nothing (empty error), or a reason.
+    std::expected<model::Placement, NoPlace> try_place(const model::Lease& lease) const;
+
+private:
+    // ledger.cpp: rows
+    model::Result<void> want(model::Lease& lease, const Lever& lever);
+    model::Result<void> want_pages(model::Lease& lease, const Lever& lever);
+    void let_go(Row& row, const model::LeaseId& id);
+    bool reconcile_rows();
+    bool reconcile_shared(Row& row, const KnobReading& reading);
+    bool reconcile_pool(Row& row, const model::PoolReading& pool);
+    void settle_resize(Row& row, const model::PoolReading& pool, const std::string& note);
+    bool restore_shared(Row& row, const std::string& current);
+    void charge_missing_pages(Row& row, std::uint64_t persistent);
+    void give_back(Row& row, const model::LeaseId& id, const PoolShare& share, const model::PoolReading& pool);
+    void growth_done(Row& row, const model::LeaseId& id, PoolShare& share, std::uint64_t gained,
+                     const std::string& note);
+    void start_write(Row& row, std::string value);
+    void start_resize(Row& row, const model::LeaseId& id, std::uint64_t target, const model::PoolReading& pool);
+    void row_done(Row& row, const Done& done);
+    void shared_done(Row& row, const Done& done);
+    void pool_done(Row& row, const Done& done);
+    void stuck(Row& row, std::string why);
+    void report(const Row& row, std::string text);
+
+    // lifecycle.cpp: leases
+    void begin_preparing(model::Lease& lease, model::Placement placement);
+    bool advance(model::Lease& lease);
+    bool stage_is_done(const model::Lease& lease) const;
+    void enter_stage(model::Lease& lease, model::Stage stage);
+    void enter_page_cache(model::Lease& lease);
+    void become_active(model::Lease& lease);
+    void lever_failed(model::Lease& lease, const model::KnobKey& key, const model::Error& error);
+    void fail_lease(model::Lease& lease, const model::Error& error);
+    void begin_ending(model::Lease& lease, std::string reason);
+    bool finish_endings();
+    void lease_op_done(const Done& done);
+    void drop_old_ended();
+    std::uint64_t lease_op(const model::LeaseId& id);
+
+    // queue.cpp: admission
+    std::expected<void, NoPlace> admit(model::Lease& lease);
+    std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease, const model::Placement& placement);
+    std::optional<model::Error> missing_lever(const model::Request& request) const;
+    std::optional<model::Error> page_cache_refusal(const model::Lease& lease) const;
+    void serve_queue();
+    void refuse(model::Lease& lease, const model::Error& error);
+    std::string blockers_text(const std::vector<model::LeaseId>& ids) const;
+    bool is_ancestor(const model::LeaseId& candidate, const model::Lease& lease) const;
+
+    State state_;
+    const State& old_;
+    const Observed& observed_;
+    model::Instant now_;
+    std::vector<Effect> effects_;
+    std::vector<Report> reports_;
+    std::optional<model::Error> refusal_;
+};
+
+}  // namespace numalease::core

@@ -1,0 +1,177 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+
+#include "host/lines.hpp"
+#include "host/process.hpp"
+
+namespace numalease::host {
+
+using model::Errc;
+using model::fail;
+using model::Result;
+
+namespace {
+
+constexpr int kMostLevels = 32;  ///< deeper trees than anybody builds; bounds the recursion
+
+/// Undoes the octal escapes of mountinfo: "\040" is a blank.
+std::string unescape(std::string_view text) {
+    const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] == '\\' && i + 3 < text.size() && is_octal(text[i + 1]) && is_octal(text[i + 2]) &&
+            is_octal(text[i + 3])) {
+            out += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+            i += 3;
+        } else {
+            out += text[i];
+        }
+    }
+    return out;
+}
+
+/// Names of the cgroups right below one.
+std::vector<std::string> children(const Root& root, const std::string& path) {
+    std::vector<std::string> out;
+    for (const auto& name : root.list(path))
+        if (root.exists(path + '/' + name + "/cgroup.procs")) out.push_back(name);
+    return out;
+}
+
+void collect_pids(const Root& root, const std::string& path, int level, std::vector<int>& pids) {
+    // A threaded cgroup refuses to list processes; those above it do list them.
+    if (const auto text = root.read(path + "/cgroup.procs"))
+        for (const auto line : lines_of(*text))
+            if (const auto pid = model::parse_unsigned(line, "pid", 1U << 30U)) pids.push_back(static_cast<int>(*pid));
+    if (level >= kMostLevels) return;
+    for (const auto& name : children(root, path)) collect_pids(root, path + '/' + name, level + 1, pids);
+}
+
+bool read_populated(const Root& root, const std::string& path, bool fallback) {
+    const auto text = root.read(path + "/cgroup.events");
+    if (!text) return fallback;
+    for (const auto line : lines_of(*text))
+        if (line.starts_with("populated ")) return line.ends_with('1');
+    return fallback;
+}
+
+std::string cgroup_path(const std::string& cgroup2, const std::string& cgroup) {
+    std::string path = cgroup2 + (cgroup.starts_with('/') ? "" : "/") + cgroup;
+    while (path.ends_with('/')) path.pop_back();
+    return path;
+}
+
+Result<void> remove_tree(const Root& root, const std::string& path, int level) {
+    if (level < kMostLevels)
+        for (const auto& name : children(root, path))
+            if (auto done = remove_tree(root, path + '/' + name, level + 1); !done) return done;
+    const auto slash = path.rfind('/');
+    const auto parent = root.open_below(path.substr(0, slash), O_RDONLY | O_DIRECTORY);
+    if (!parent) return {};
+    if (::unlinkat(parent->get(), path.substr(slash + 1).c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return {};
+    const int err = errno;
+    return fail(Errc::io, "cannot remove " + root.full_path(path) + ": " + errno_text(err), err);
+}
+
+}  // namespace
+
+std::string find_cgroup2(const Root& root, const Root& proc_root) {
+    const auto text = proc_root.read("self/mountinfo");
+    if (!text) return {};
+    std::string found;
+    // Format: "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw"; the fields before the
+    // dash vary in number, the mount point is the fifth.
+    for (const auto line : lines_of(*text)) {
+        constexpr std::size_t kMountPoint = 4;
+        const auto dash = line.find(" - ");
+        if (dash == std::string_view::npos || !line.substr(dash + 3).starts_with("cgroup2 ")) continue;
+        const auto words = words_of(line.substr(0, dash));
+        if (words.size() <= kMountPoint) continue;
+        auto path = unescape(words[kMountPoint]);
+        path.erase(0, path.find_first_not_of('/'));
+        if (root.exists(path) && (found.empty() || path == "sys/fs/cgroup")) found = path;
+    }
+    return found;
+}
+
+Result<std::string> read_cgroup(const Root& proc_root, int pid) {
+    const auto path = std::to_string(pid) + "/cgroup";
+    const auto text = proc_root.read(path);
+    if (!text) return std::unexpected(text.error());
+    constexpr std::string_view kUnified = "0::/";
+    for (const auto line : lines_of(*text))
+        if (line.starts_with(kUnified)) return std::string(line.substr(kUnified.size() - 1));
+    return fail(Errc::unsupported, "no cgroup v2 in " + proc_root.full_path(path));
+}
+
+Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto path = cgroup_path(cgroup2, cgroup);
+    if (cgroup2.empty() || !root.exists(path + "/cgroup.procs"))
+        return fail(Errc::unsupported, "no cgroup " + cgroup, ENOENT);
+    CgroupFacts facts;
+    if (const auto text = root.read(path + "/cpuset.cpus.effective"))
+        if (auto cpus = model::CpuSet::parse(model::trim(*text))) facts.effective_cpus = *cpus;
+    if (const auto text = root.read(path + "/cpuset.mems.effective"))
+        if (auto nodes = model::NodeSet::parse(model::trim(*text))) facts.effective_nodes = *nodes;
+    if (const auto text = root.read(path + "/memory.current"))
+        if (const auto bytes = model::parse_unsigned(model::trim(*text), "memory", ~std::uint64_t{0}))
+            facts.memory_current = *bytes;
+    collect_pids(root, path, 0, facts.pids);
+    facts.populated = read_populated(root, path, !facts.pids.empty());  // the root cgroup has no cgroup.events
+    return facts;
+}
+
+Result<std::string> make_tracking_cgroup(const Root& root, const std::string& cgroup2, const std::string& parent,
+                                         const std::string& name, int pid) {
+    if (cgroup2.empty()) return fail(Errc::unsupported, "no cgroup v2 is mounted here");
+    if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos)
+        return fail(Errc::internal, "no name for a cgroup: '" + name + "'");
+    const auto above = cgroup_path(cgroup2, parent);
+    const auto directory = root.open_below(above, O_RDONLY | O_DIRECTORY);
+    if (!directory) return std::unexpected(directory.error());
+    constexpr mode_t kMode = 0755;
+    if (::mkdirat(directory->get(), name.c_str(), kMode) != 0 && errno != EEXIST) {
+        const int err = errno;
+        const bool cannot = err == EROFS || err == EACCES || err == EPERM;
+        return fail(cannot ? Errc::unsupported : Errc::io,
+                    "cannot create a cgroup in " + root.full_path(above) + ": " + errno_text(err), err);
+    }
+    if (auto done = root.write(above + '/' + name + "/cgroup.procs", std::to_string(pid)); !done) {
+        ::unlinkat(directory->get(), name.c_str(), AT_REMOVEDIR);
+        return std::unexpected(done.error());
+    }
+    return (parent == "/" ? std::string{} : parent) + '/' + name;
+}
+
+Result<void> remove_tracking_cgroup(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto path = cgroup_path(cgroup2, cgroup);
+    if (cgroup2.empty() || path == cgroup2) return fail(Errc::internal, "no tracking cgroup: '" + cgroup + "'");
+    if (!root.exists(path)) return {};
+    return remove_tree(root, path, 0);
+}
+
+Result<std::map<unsigned, model::Bytes>> read_memory_by_node(const Root& root, const std::string& cgroup2,
+                                                             const std::string& cgroup) {
+    const auto text = root.read(cgroup_path(cgroup2, cgroup) + "/memory.numa_stat");
+    if (!text) return std::unexpected(text.error());
+    std::map<unsigned, model::Bytes> used;
+    // Format: "anon N0=1048576 N1=0". Source: admin-guide/cgroup-v2.rst, memory.numa_stat.
+    for (const auto line : lines_of(*text)) {
+        const auto words = words_of(line);
+        if (words.empty() || (words[0] != "anon" && words[0] != "file")) continue;
+        for (const auto word : words) {
+            const auto equals = word.find('=');
+            if (!word.starts_with('N') || equals == std::string_view::npos) continue;
+            const auto node = model::parse_unsigned(word.substr(1, equals - 1), "node", model::kNodeLimit - 1);
+            const auto bytes = model::parse_unsigned(word.substr(equals + 1), "bytes", ~std::uint64_t{0});
+            if (node && bytes) used[static_cast<unsigned>(*node)] += *bytes;
+        }
+    }
+    return used;
+}
+
+}  // namespace numalease::host

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+
+#include "host/root.hpp"
+#include "model/knob.hpp"
+
+namespace numalease::host {
+
+/// The value as the kernel shows it, in the form in which it is written back: "1", "madvise".
+/// Errors: unsupported where this kernel has no such file, io.
+model::Result<std::string> read_knob(const Root& root, const model::KnobKey& key);
+
+/// Writes a shared knob and reads it back; the caller compares.
+/// Errors: as Root::write and read_knob.
+model::Result<std::string> write_knob(const Root& root, const model::KnobKey& key, const std::string& value);
+
+/// Errors: unsupported, io.
+model::Result<model::PoolReading> read_pool(const Root& root, const model::KnobKey& key);
+
+/// What a resize did.
+struct PoolResult {
+    model::PoolReading reading;  ///< after
+    std::string note;            ///< "2000 asked, 478 got; compacted in 1.2 s; …", empty where it simply worked
+};
+
+/// Brings the pool's persistent count to `target` in chunks, and reads back. Growing stops where the kernel gives no
+/// more; with `compact`, it compacts the node once and tries again. Shrinking only ever frees pages that are free.
+/// Thread: blocks for up to minutes; run it in a worker with all signals blocked (a signal cuts a huge-page write
+/// short, and the kernel reports success). `cancel` is looked at between chunks.
+/// Errors: unsupported, io.
+model::Result<PoolResult> resize_pool(const Root& root, const model::KnobKey& key, std::uint64_t target, bool compact,
+                                      const std::atomic<bool>& cancel);
+
+/// sync(2) with a deadline in a thread of its own, then "1" to drop_caches. Returns the bytes of page cache freed.
+/// Errors: io; not_now where sync does not return in time.
+model::Result<model::Bytes> drop_page_cache(const Root& root);
+
+/// Writes "<bytes>" to nodeN/reclaim. The kernel returns EAGAIN where it reclaimed less: not an error here.
+/// Returns the bytes by which MemFree rose. Errors: unsupported, io.
+model::Result<model::Bytes> reclaim_node(const Root& root, unsigned node, model::Bytes bytes);
+
+}  // namespace numalease::host

@@ -1,0 +1,132 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/index_set.hpp"
+#include "model/knob.hpp"
+#include "model/request.hpp"
+#include "model/value.hpp"
+
+namespace numalease::model {
+
+/// "c1", "c2", …; never repeats within a boot.
+using LeaseId = std::string;
+
+/// A moment on both clocks. Decisions use `boot`, which neither jumps nor stops; `real` is for people.
+struct Instant {
+    Micros boot{0};  ///< CLOCK_BOOTTIME
+    Micros real{0};  ///< CLOCK_REALTIME
+
+    bool operator==(const Instant&) const = default;
+};
+
+/// A process that cannot be mistaken for a later one with the same number.
+struct Process {
+    int pid = 0;
+    std::uint64_t start_time = 0;  ///< clock ticks since boot, field 22 of /proc/PID/stat
+
+    bool operator==(const Process&) const = default;
+};
+
+/// Who asks, as the kernel says. Nothing here comes from the message.
+struct Caller {
+    unsigned uid = 0;
+    unsigned gid = 0;
+    Process process;
+    std::string command;    ///< /proc/PID/comm
+    std::string cgroup;     ///< path in the unified hierarchy, "/user.slice/…"; empty where there is none
+    CpuSet allowed_cpus;    ///< Cpus_allowed_list: a lease never widens it
+    NodeSet allowed_nodes;  ///< Mems_allowed_list
+    LeaseId parent;         ///< the lease this process is in already, for a nested request
+
+    bool operator==(const Caller&) const = default;
+};
+
+/// What the solver chose and why.
+struct Placement {
+    CpuSet cpus;    ///< all online threads of the leased cores
+    NodeSet nodes;  ///< memory nodes
+    unsigned cores = 0;
+    unsigned threads = 0;               ///< what the engine is told
+    std::map<unsigned, Bytes> promise;  ///< bytes promised per node
+    std::vector<std::string> why;       ///< the reasons, one line each
+    std::vector<std::string> runners_up;
+
+    bool operator==(const Placement&) const = default;
+};
+
+enum class ConfinementKind { none, scope, unit, affinity };
+
+/// How the holder is kept inside, and what is in force as read back.
+struct Confinement {
+    ConfinementKind kind = ConfinementKind::none;
+    std::string unit;    ///< "numalease-c1.scope", or the caller's own service
+    std::string slice;   ///< where the scope goes
+    std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
+    CpuSet effective_cpus;
+    NodeSet effective_nodes;
+    bool prior_known = false;  ///< unit only: the priors below were read
+    std::string prior_cpus;    ///< AllowedCPUs= before us, as a list; empty: not set
+    std::string prior_nodes;
+    std::string why;
+
+    bool operator==(const Confinement&) const = default;
+};
+
+/// What became of one lever.
+struct KnobGrant {
+    KnobKey key;
+    std::string wanted;
+    std::string prior;
+    std::string got;   ///< as read back; for huge pages the pages really gained
+    std::string note;  ///< why it was skipped, or fell short
+
+    bool operator==(const KnobGrant&) const = default;
+};
+
+enum class LeaseState { queued, preparing, active, ending, ended, refused };
+
+/// Where a preparing lease stands; each stage must be done before the next begins.
+enum class Stage { knobs, page_cache, hugepages, inspect, confine, done };
+
+/// A grant of cores, memory and kernel state to one holder.
+struct Lease {
+    LeaseId id;
+    LeaseState state = LeaseState::queued;
+    Stage stage = Stage::knobs;
+    std::string reason;           ///< why it is in this state
+    std::optional<Errc> failure;  ///< set on the way to `refused`
+    Caller caller;
+    Request request;
+    Placement placement;
+    Confinement confinement;
+    std::vector<Process> holders;  ///< the caller, then whoever joined
+    std::vector<KnobGrant> knobs;
+    std::vector<std::string> notes;  ///< warnings and explanations, one line each
+    Instant queued;
+    Instant started;
+    Instant ended;
+    std::optional<Micros> expires;        ///< on the boot clock
+    unsigned signals_sent = 0;            ///< of stop and expiry: 1 SIGTERM, 2 SIGKILL
+    std::vector<std::string> in_the_way;  ///< while queued: what blocks it. Derived, not kept in the journal
+
+    bool operator==(const Lease&) const = default;
+};
+
+/// Everything, for the journal, the bus and the client.
+Dict to_dict(const Lease& lease);
+Result<Lease> lease_from_dict(const Dict& dict);
+Dict to_dict(const Placement& placement);
+Placement placement_from_dict(const Dict& dict);
+
+std::string_view text_of(LeaseState state);
+std::string_view text_of(ConfinementKind kind);
+std::string_view text_of(Stage stage);
+
+/// True where the lease keeps its CPUs and memory from others.
+constexpr bool occupies(LeaseState state) { return state == LeaseState::preparing || state == LeaseState::active; }
+constexpr bool is_over(LeaseState state) { return state == LeaseState::ended || state == LeaseState::refused; }
+
+}  // namespace numalease::model

@@ -1,0 +1,351 @@
+#include "model/request.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace numalease::model {
+
+namespace {
+
+constexpr std::size_t kMaxText = 4096;
+
+template <class Enum>
+struct Word {
+    std::string_view text;
+    Enum value;
+};
+
+constexpr std::array kModes{Word{"physical", Mode::physical}, Word{"all", Mode::all}};
+constexpr std::array kMempolicies{Word{"auto", Mempolicy::automatic}, Word{"bind", Mempolicy::bind},
+                                  Word{"interleave", Mempolicy::interleave}, Word{"weighted", Mempolicy::weighted},
+                                  Word{"local", Mempolicy::local}};
+constexpr std::array kBalancing{Word{"auto", Balancing::automatic}, Word{"keep", Balancing::keep},
+                                Word{"off", Balancing::off}, Word{"on", Balancing::on}};
+constexpr std::array kPageCache{Word{"keep", PageCache::keep}, Word{"evict", PageCache::evict},
+                                Word{"reclaim", PageCache::reclaim}, Word{"drop", PageCache::drop}};
+/// The words of the kernel's own files. Source: admin-guide/mm/transhuge.rst.
+constexpr std::array kThp{Word{"keep", 0}, Word{"always", 0}, Word{"madvise", 0}, Word{"never", 0}};
+constexpr std::array kThpDefrag{Word{"keep", 0},          Word{"always", 0},  Word{"defer", 0},
+                                Word{"defer+madvise", 0}, Word{"madvise", 0}, Word{"never", 0}};
+constexpr std::array kFlags{Word{"no", false}, Word{"yes", true}};
+
+template <class Words>
+auto parse_word(const Words& words, std::string_view text) -> Result<decltype(words[0].value)> {
+    std::string known;
+    for (const auto& word : words) {
+        if (word.text == text) return word.value;
+        known += (known.empty() ? "" : ", ") + std::string(word.text);
+    }
+    return fail(Errc::invalid_request, "'" + std::string(text) + "' is none of " + known);
+}
+
+template <class Words, class Enum>
+std::string_view word_of(const Words& words, Enum value) {
+    for (const auto& word : words)
+        if (word.value == value) return word.text;
+    return "";
+}
+
+template <class T, class U>
+Result<void> assign(T& to, Result<U> from) {
+    if (!from) return std::unexpected(from.error());
+    to = std::move(*from);
+    return {};
+}
+
+template <class Words>
+Result<void> assign_word(std::string& to, const Words& words, std::string_view text) {
+    if (auto known = parse_word(words, text); !known) return std::unexpected(known.error());
+    to = text;
+    return {};
+}
+
+Result<Choice> parse_choice(std::string_view text, unsigned limit) {
+    Choice choice;
+    if (text == "all") {
+        choice.kind = Choice::Kind::all;
+        return choice;
+    }
+    if (text.starts_with("any:")) {
+        const auto count = parse_unsigned(text.substr(4), "any:N", limit);
+        if (!count) return std::unexpected(count.error());
+        if (*count == 0) return fail(Errc::invalid_request, "any:0 asks for nothing");
+        choice.kind = Choice::Kind::any;
+        choice.count = static_cast<unsigned>(*count);
+        return choice;
+    }
+    auto items = IndexSet::parse_list(text, limit);
+    if (!items) return std::unexpected(items.error());
+    if (items->empty()) return fail(Errc::invalid_request, "an empty list");
+    choice.kind = Choice::Kind::list;
+    choice.items = std::move(*items);
+    return choice;
+}
+
+std::string choice_text(const Choice& choice) {
+    if (choice.kind == Choice::Kind::all) return "all";
+    if (choice.kind == Choice::Kind::any) return "any:" + std::to_string(choice.count);
+    return choice.items.text();
+}
+
+Result<HugepageRequest> parse_hugepage_item(std::string_view item) {
+    const auto bad = [&] {
+        return fail(Errc::invalid_request, "'" + std::string(item) + "' is not SIZE=AMOUNT[@NODES], like 2M=8G@0");
+    };
+    HugepageRequest out;
+    const auto equals = item.find('=');
+    if (equals == std::string_view::npos) return bad();
+    const auto size = parse_bytes(item.substr(0, equals));
+    auto rest = item.substr(equals + 1);
+    if (const auto at = rest.find('@'); at != std::string_view::npos) {
+        auto nodes = NodeSet::parse(rest.substr(at + 1));
+        if (!nodes) return std::unexpected(nodes.error());
+        if (nodes->empty()) return bad();
+        out.nodes = std::move(*nodes);
+        rest = rest.substr(0, at);
+    }
+    const auto range = rest.find("..");
+    const auto amount = parse_bytes(range == std::string_view::npos ? rest : rest.substr(range + 2));
+    const auto least = range == std::string_view::npos ? amount : parse_bytes(rest.substr(0, range));
+    if (!size || !amount || !least) return bad();
+    if (*size == 0 || *amount == 0 || *amount % *size != 0 || *least % *size != 0 || *least > *amount)
+        return fail(Errc::invalid_request, "'" + std::string(item) + "': the amount must be a whole number of pages");
+    out.page_size = *size;
+    out.amount = *amount;
+    out.at_least = *least;
+    return out;
+}
+
+/// Items are separated by commas; a node list after '@' contains commas too, so an item starts where "SIZE=" does.
+Result<void> parse_hugepages(Request& request, std::string_view text) {
+    request.hugepages.clear();
+    if (text == "none") return {};
+    while (true) {
+        auto end = text.find(',');
+        while (end != std::string_view::npos) {
+            const auto next = text.find(',', end + 1);
+            if (text.substr(end + 1, next == std::string_view::npos ? next : next - end - 1).find('=') !=
+                std::string_view::npos)
+                break;
+            end = next;
+        }
+        const auto item = parse_hugepage_item(text.substr(0, end));
+        if (!item) return std::unexpected(item.error());
+        if (request.hugepages.size() >= 64) return fail(Errc::invalid_request, "more than 64 huge-page items");
+        request.hugepages.push_back(*item);
+        if (end == std::string_view::npos) return {};
+        text.remove_prefix(end + 1);
+    }
+}
+
+std::string hugepages_text(const Request& request) {
+    std::string out;
+    for (const auto& item : request.hugepages) {
+        out += (out.empty() ? "" : ",") + bytes_text(item.page_size) + '=';
+        if (item.at_least != item.amount) out += std::to_string(item.at_least) + "..";
+        // Sizes that do not round are written in bytes: text must come back as the same number.
+        const auto amount = bytes_text(item.amount);
+        out += parse_bytes(amount).value_or(0) == item.amount ? amount : std::to_string(item.amount);
+        if (!item.nodes.empty()) out += '@' + item.nodes.text();
+    }
+    return out.empty() ? "none" : out;
+}
+
+Result<void> parse_weights(Request& request, std::string_view text) {
+    request.weights.clear();
+    while (!text.empty()) {
+        const auto comma = text.find(',');
+        const auto item = text.substr(0, comma);
+        text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+        const auto equals = item.find('=');
+        if (equals == std::string_view::npos)
+            return fail(Errc::invalid_request, "'" + std::string(item) + "' is not NODE=WEIGHT");
+        const auto node = parse_unsigned(item.substr(0, equals), "node", kNodeLimit - 1);
+        const auto weight = parse_unsigned(item.substr(equals + 1), "weight", 255);
+        if (!node) return std::unexpected(node.error());
+        if (!weight) return std::unexpected(weight.error());
+        if (*weight == 0) return fail(Errc::invalid_request, "a weight is 1 to 255");
+        request.weights[static_cast<unsigned>(*node)] = static_cast<unsigned>(*weight);
+    }
+    return {};
+}
+
+std::string weights_text(const Request& request) {
+    std::string out;
+    for (const auto& [node, weight] : request.weights)
+        out += (out.empty() ? "" : ",") + std::to_string(node) + '=' + std::to_string(weight);
+    return out;
+}
+
+Result<void> parse_wait(Request& request, std::string_view text) {
+    request.wait = Wait{.forever = text == "forever", .time = Micros(0)};
+    if (text == "forever" || text == "no") return {};
+    return assign(request.wait.time, parse_duration(text));
+}
+
+std::string wait_text(const Request& request) {
+    if (request.wait.forever) return "forever";
+    return request.wait.time.count() == 0 ? "no" : std::to_string(request.wait.time.count()) + "us";
+}
+
+Result<void> parse_zone_reclaim(Request& request, std::string_view text) {
+    constexpr std::uint64_t kAllBits = 7;
+    if (text != "keep")
+        if (const auto value = parse_unsigned(text, "zone-reclaim", kAllBits); !value)
+            return std::unexpected(value.error());
+    request.zone_reclaim = text;
+    return {};
+}
+
+Result<void> parse_required(Request& request, std::string_view text) {
+    request.required.clear();
+    while (!text.empty()) {
+        const auto comma = text.find(',');
+        request.required.emplace(text.substr(0, comma));
+        text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
+    }
+    return {};
+}
+
+std::string required_text(const Request& request) {
+    std::string out;
+    for (const auto& name : request.required) out += (out.empty() ? "" : ",") + name;
+    return out;
+}
+
+using Text = std::string_view;
+
+constexpr std::array kFields{
+    RequestField{"policy", "NAME",
+                 [](Request& r, Text t) {
+                     r.policy = t;
+                     return Result<void>{};
+                 },
+                 [](const Request& r) { return r.policy; }},
+    RequestField{"socket", "LIST|any:N|all",
+                 [](Request& r, Text t) { return assign(r.sockets, parse_choice(t, kCpuLimit)); },
+                 [](const Request& r) { return choice_text(r.sockets); }},
+    RequestField{"node", "LIST|any:N|all", [](Request& r, Text t) { return assign(r.nodes, parse_choice(t, kNodeLimit)); },
+                 [](const Request& r) { return choice_text(r.nodes); }},
+    RequestField{"cores", "N",
+                 [](Request& r, Text t) -> Result<void> {
+                     const auto count = parse_unsigned(t, "cores", kCpuLimit);
+                     if (!count) return std::unexpected(count.error());
+                     if (*count == 0) return fail(Errc::invalid_request, "at least one core");
+                     r.cores = static_cast<unsigned>(*count);
+                     return {};
+                 },
+                 [](const Request& r) { return r.cores ? std::to_string(*r.cores) : std::string(); }},
+    RequestField{"mode", "physical|all", [](Request& r, Text t) { return assign(r.mode, parse_word(kModes, t)); },
+                 [](const Request& r) { return std::string(word_of(kModes, r.mode)); }},
+    RequestField{"near", "pci:ADDR|gpu:N|netdev:NAME|block:NAME",
+                 [](Request& r, Text t) {
+                     r.near = t;
+                     return Result<void>{};
+                 },
+                 [](const Request& r) { return r.near; }},
+    RequestField{"memory", "SIZE", [](Request& r, Text t) { return assign(r.memory, parse_bytes(t)); },
+                 [](const Request& r) { return r.memory ? std::to_string(*r.memory) : std::string(); }},
+    RequestField{"memory-is-estimate", "yes|no",
+                 [](Request& r, Text t) { return assign(r.memory_is_estimate, parse_word(kFlags, t)); },
+                 [](const Request& r) { return std::string(word_of(kFlags, r.memory_is_estimate)); }},
+    RequestField{"mempolicy", "auto|bind|interleave|weighted|local",
+                 [](Request& r, Text t) { return assign(r.mempolicy, parse_word(kMempolicies, t)); },
+                 [](const Request& r) { return std::string(text_of(r.mempolicy)); }},
+    RequestField{"weights", "NODE=1..255,…", parse_weights, weights_text},
+    RequestField{"numa-balancing", "auto|keep|off|on",
+                 [](Request& r, Text t) { return assign(r.numa_balancing, parse_word(kBalancing, t)); },
+                 [](const Request& r) { return std::string(text_of(r.numa_balancing)); }},
+    RequestField{"thp", "keep|always|madvise|never", [](Request& r, Text t) { return assign_word(r.thp, kThp, t); },
+                 [](const Request& r) { return r.thp; }},
+    RequestField{"thp-defrag", "keep|always|defer|defer+madvise|madvise|never",
+                 [](Request& r, Text t) { return assign_word(r.thp_defrag, kThpDefrag, t); },
+                 [](const Request& r) { return r.thp_defrag; }},
+    RequestField{"zone-reclaim", "keep|0..7", parse_zone_reclaim, [](const Request& r) { return r.zone_reclaim; }},
+    RequestField{"hugepages", "none|SIZE=[MIN..]AMOUNT[@NODES],…", parse_hugepages, hugepages_text},
+    RequestField{"page-cache", "keep|evict|reclaim|drop",
+                 [](Request& r, Text t) { return assign(r.page_cache, parse_word(kPageCache, t)); },
+                 [](const Request& r) { return std::string(text_of(r.page_cache)); }},
+    RequestField{"share", "yes|no", [](Request& r, Text t) { return assign(r.share, parse_word(kFlags, t)); },
+                 [](const Request& r) { return std::string(word_of(kFlags, r.share)); }},
+    RequestField{"isolated", "yes|no", [](Request& r, Text t) { return assign(r.isolated, parse_word(kFlags, t)); },
+                 [](const Request& r) { return std::string(word_of(kFlags, r.isolated)); }},
+    RequestField{"wait", "TIME|forever|no", parse_wait, wait_text},
+    RequestField{"time", "TIME", [](Request& r, Text t) { return assign(r.time, parse_duration(t)); },
+                 [](const Request& r) { return r.time ? std::to_string(r.time->count()) + "us" : std::string(); }},
+    RequestField{"reason", "TEXT",
+                 [](Request& r, Text t) {
+                     r.reason = t;
+                     return Result<void>{};
+                 },
+                 [](const Request& r) { return r.reason; }},
+    RequestField{"command", "TEXT",
+                 [](Request& r, Text t) {
+                     r.command = t;
+                     return Result<void>{};
+                 },
+                 [](const Request& r) { return r.command; }},
+    RequestField{"required", "FIELD,…", parse_required, required_text},
+};
+
+}  // namespace
+
+std::span<const RequestField> request_fields() { return kFields; }
+
+Result<void> set_field(Request& request, std::string_view name, std::string_view text) {
+    for (const auto& field : kFields) {
+        if (field.name != name) continue;
+        const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+        if (std::ranges::any_of(text, control))
+            return fail(Errc::invalid_request, std::string(name) + ": control characters are not allowed");
+        if (text.size() > kMaxText)
+            return fail(Errc::invalid_request,
+                        std::string(name) + ": longer than " + std::to_string(kMaxText) + " bytes");
+        if (auto parsed = field.parse(request, text); !parsed)
+            return fail(Errc::invalid_request, std::string(name) + ": " + parsed.error().detail);
+        return {};
+    }
+    return fail(Errc::invalid_request, "unknown field '" + std::string(name.substr(0, 64)) + "'");
+}
+
+Result<void> validate(const Request& request) {
+    if (request.sockets.kind != Choice::Kind::none && request.nodes.kind != Choice::Kind::none)
+        return fail(Errc::invalid_request, "socket and node: say one of the two");
+    if (!request.weights.empty() && request.mempolicy != Mempolicy::weighted)
+        return fail(Errc::invalid_request, "weights: only with mempolicy weighted");
+    for (const auto& name : request.required)
+        if (std::ranges::none_of(kFields, [&](const RequestField& field) { return field.name == name; }))
+            return fail(Errc::invalid_request, "required: unknown field '" + name + "'");
+    return {};
+}
+
+Dict to_dict(const Request& request) {
+    const Request defaults;
+    Dict out;
+    for (const auto& field : kFields)
+        if (const auto text = field.format(request); text != field.format(defaults))
+            out[std::string(field.name)] = text;
+    return out;
+}
+
+Result<Request> request_from_dict(const Dict& dict) {
+    Request request;
+    for (const auto& [key, value] : dict) {
+        const auto* text = std::get_if<std::string>(&value.v);
+        if (text == nullptr)
+            return fail(Errc::invalid_request, "field '" + key.substr(0, 64) + "': the value must be a string");
+        if (auto set = set_field(request, key, *text); !set) return std::unexpected(set.error());
+    }
+    if (auto valid = validate(request); !valid) return std::unexpected(valid.error());
+    return request;
+}
+
+bool is_required(const Request& request, std::string_view field) {
+    return request.required.contains(std::string(field));
+}
+
+std::string_view text_of(Mempolicy policy) { return word_of(kMempolicies, policy); }
+std::string_view text_of(Balancing balancing) { return word_of(kBalancing, balancing); }
+std::string_view text_of(PageCache action) { return word_of(kPageCache, action); }
+
+}  // namespace numalease::model

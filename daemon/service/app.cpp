@@ -1,0 +1,226 @@
+#include "service/app.hpp"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "bus/names.hpp"
+#include "service/log.hpp"
+
+namespace numalease::service {
+
+using model::Errc;
+using model::fail;
+using model::Result;
+
+model::Result<void> App::start() {
+    auto machine = open_machine(options_.root);
+    if (!machine) return std::unexpected(machine.error());
+    machine_.emplace(std::move(*machine));
+    if (auto opened = open_event_loop(); !opened) return opened;
+    core::State state;
+    if (options_.read_only) {
+        read_state_ = peek_journal();
+    } else {
+        if (mkdir(options_.runtime_directory.c_str(), 0755) != 0 && errno != EEXIST)
+            return fail(Errc::io,
+                        "--runtime-dir: cannot make " + options_.runtime_directory + ": " + std::strerror(errno),
+                        errno);
+        auto locks = host::take_locks(machine_->root, options_.runtime_directory);
+        if (!locks) return std::unexpected(locks.error());
+        locks_.emplace(std::move(*locks));
+    }
+    observer_.emplace(*machine_, site_);
+    if (auto probed = observer_->start(); !probed) return probed;
+    if (!options_.read_only) {
+        load_config(site_, options_.config);
+        auto replayed = open_journal();
+        if (!replayed) return std::unexpected(replayed.error());
+        state = std::move(*replayed);
+    }
+    if (auto opened = open_bus(); !opened) return opened;
+    assemble(std::move(state));
+    if (options_.read_only) {
+        auto served = options_.serve_fd >= 0 ? server_->serve(host::UniqueFd(options_.serve_fd))
+                                             : server_->listen(options_.socket);
+        if (served) announce();
+        return served;
+    }
+    recover();
+    if (options_.restore) return {};
+    if (auto served = serve(); !served) return served;
+    if (auto named = take_name(); !named) return named;
+    announce();
+    return {};
+}
+
+Result<void> App::open_event_loop() {
+    sd_event* event = nullptr;
+    if (const int r = sd_event_new(&event); r < 0) return fail(Errc::io, "no event loop", -r);
+    event_.reset(event);
+    later_.emplace(event);
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&mask, signal);
+    sigprocmask(SIG_BLOCK, &mask, nullptr);  // before there is a second thread
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+        sd_event_source* source = nullptr;
+        if (const int r = sd_event_add_signal(event, &source, signal, on_signal, this); r < 0)
+            return fail(Errc::io, "cannot take signals", -r);
+        sources_.emplace_back(source);
+    }
+    sd_event_source* post = nullptr;
+    sd_event_add_post(event, &post, on_post, this);
+    sources_.emplace_back(post);
+    return {};
+}
+
+Result<core::State> App::open_journal() {
+    const auto boot = host::read_boot_id(machine_->root);
+    if (!boot) return std::unexpected(boot.error());
+    host::Journal::Found found;
+    auto journal = host::Journal::open(options_.runtime_directory, *boot, found);
+    if (!journal) return std::unexpected(journal.error());
+    journal_.emplace(std::move(*journal));
+    std::vector<std::string> ignored;
+    auto state = core::replay(found.records, ignored);
+    found.warnings.insert(found.warnings.end(), ignored.begin(), ignored.end());
+    for (const auto& warning : found.warnings) {
+        site_.notes.push_back(warning);
+        log::event(log::Level::warning, log::kJournal, warning);
+    }
+    return state;
+}
+
+core::State App::peek_journal() {
+    std::vector<std::string> ignored;
+    const auto boot = host::read_boot_id(machine_->root);
+    return core::replay(host::Journal::peek(options_.runtime_directory, boot.value_or("")).records, ignored);
+}
+
+/// Not served on a bus, the daemon still asks systemd on the system bus to confine, where there is one.
+Result<void> App::open_bus() {
+    const bool serves = options_.bus != "none";
+    if (options_.read_only || (!serves && !machine_->is_real())) return {};
+    auto opened = bus::open_bus(serves ? options_.bus : "system");
+    if (opened) {
+        bus_ = std::move(*opened);
+        const int r = sd_bus_attach_event(bus_.get(), event_.get(), SD_EVENT_PRIORITY_NORMAL);
+        if (r < 0) return fail(Errc::io, "cannot listen to the bus", -r);
+        return {};
+    }
+    if (!serves) return {};
+    if (!options_.bus_is_optional) return std::unexpected(opened.error());
+    site_.notes.push_back("no system bus here: served on " + options_.socket + " alone");
+    return {};
+}
+
+void App::assemble(core::State state) {
+    const auto done = [this](core::Done it) { daemon_->submit(std::move(it)); };
+    const auto current = [this]() -> const core::State& { return this->state(); };
+    confiner_.emplace(*later_, *machine_, bus_.get(), done);
+    confiner_->start();
+    holders_.emplace(event_.get(), *machine_,
+                     [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); });
+    identifier_.emplace(*later_, *machine_, current);
+    authoriser_.emplace(*later_, serves_on_bus() ? bus_.get() : nullptr);
+    if (!options_.read_only) {
+        daemon_.emplace(
+            event_.get(),
+            Daemon::Parts{.journal = &*journal_,
+                          .runtime_directory = options_.runtime_directory,
+                          .observe =
+                              [this](const core::State& now, const core::Input& input) {
+                                  return observer_->observe(now, input, confiner_->available());
+                              },
+                          .perform = [this](const core::Effect& effect,
+                                            const core::State& now) { effects_->perform(effect, now); },
+                          .changed =
+                              [this](const core::State& before, const core::State& after, const core::Input& input) {
+                                  manager_->changed(before, after, input);
+                                  holders_->sync(after);
+                                  for (const auto& [id, lease] : after.leases)
+                                      if (model::is_over(lease.state) && before.leases.contains(id) &&
+                                          !model::is_over(before.leases.at(id).state))
+                                          confiner_->forget(lease);
+                              }},
+            std::move(state));
+        workers_.emplace(event_.get(), done);
+        effects_.emplace(*machine_, *observer_, *workers_, *confiner_, *holders_, done);
+    }
+    manager_.emplace(Manager::Parts{.daemon = daemon_ ? &*daemon_ : nullptr,
+                                    .state = current,
+                                    .about = [this] { return about(); },
+                                    .site = &site_,
+                                    .machine = &*machine_,
+                                    .observer = &*observer_,
+                                    .holders = &*holders_,
+                                    .identifier = &*identifier_,
+                                    .authoriser = &*authoriser_});
+    server_.emplace(Server::Parts{.event = event_.get(),
+                                  .later = &*later_,
+                                  .manager = &*manager_,
+                                  .identifier = &*identifier_,
+                                  .group = [this] { return serves_on_bus() ? std::string() : site_.config.group; },
+                                  .disconnected =
+                                      [this] {
+                                          if (options_.serve_fd >= 0) sd_event_exit(event_.get(), 0);
+                                      }});
+}
+
+/// Leases whose holder lives stay; the others end now, by the same path as any ending.
+void App::recover() {
+    core::Recover input;
+    // A lease that was stopped under a living workload left its tracking cgroup, which may be empty by now.
+    for (const auto& [id, lease] : state().leases)
+        if (model::is_over(lease.state)) confiner_->forget(lease);
+    for (const auto& [id, lease] : state().leases)
+        if (!model::is_over(lease.state) && holders_->alive(lease)) input.alive.insert(id);
+    if (!state().leases.empty() || !state().ledger.empty()) daemon_->handle(std::move(input));
+    if (options_.restore) shut_down();
+}
+
+Result<void> App::serve() {
+    if (auto listening = server_->listen(options_.socket); !listening) return listening;
+    if (!serves_on_bus()) return {};
+    return manager_->attach(bus_.get());
+}
+
+/// Last of all: whoever sees the name can be answered.
+Result<void> App::take_name() {
+    if (!serves_on_bus()) return {};
+    const int r = sd_bus_request_name(bus_.get(), bus::kService, 0);
+    if (r >= 0) return {};
+    if (r == -EEXIST || r == -EALREADY)
+        return fail(Errc::already_running, std::string(bus::kService) + " is owned by another process on this bus", -r);
+    const auto why = std::string("the bus does not let us be ") + bus::kService + ": " + std::strerror(-r);
+    if (!options_.bus_is_optional) return fail(Errc::io, why + " (is its policy file installed?)", -r);
+    site_.notes.push_back(why + "; served on " + options_.socket + " alone");
+    return {};
+}
+
+void App::announce() const {
+    log::event(log::Level::info, log::kStarted, "ready",
+               {{"VERSION", version()}, {"RUNTIME_DIR", options_.runtime_directory}, {"SOCKET", options_.socket}});
+    for (const auto& note : site_.notes) log::event(log::Level::warning, log::kDegraded, note);
+    sd_notify(0, "READY=1");
+    if (options_.ready_fd < 0) return;
+    // A launcher that left before it heard is no concern of the daemon.
+    [[maybe_unused]] const auto written = write(options_.ready_fd, "ready\n", 6);
+    close(options_.ready_fd);
+}
+
+About App::about() const {
+    return {.mode = options_.read_only        ? "read-only"
+                    : options_.exit_when_idle ? "embedded"
+                                              : "daemon",
+            .runtime_directory = options_.runtime_directory,
+            .systemd = confiner_ && confiner_->available(),
+            .journal_works = !daemon_ || daemon_->journal_works()};
+}
+
+}  // namespace numalease::service

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/step.hpp"
+#include "service/event.hpp"
+#include "service/machine.hpp"
+
+namespace numalease::service {
+
+/// Puts confinement in force through systemd, reads it back from the effective files, and takes it away again.
+/// Which kind a lease gets is core's decision; this only carries it out.
+///
+/// scope: StartTransientUnit → JobRemoved → the process's own cgroup → cpuset.cpus.effective → Done
+/// unit:  SetUnitProperties (runtime) → the unit's cgroup → cpuset.cpus.effective → Done; taken away as DESIGN §4 says
+/// affinity: the client does it; a tracking cgroup where one can be made, so that the last process ends the lease
+class Confiner {
+public:
+    /// `bus` may be null: then there is no systemd here.
+    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done);
+
+    /// Finds out whether a systemd manager is on the bus (waits: only before anything is served), and follows it.
+    void start();
+    [[nodiscard]] bool available() const { return available_; }
+
+    void inspect(std::uint64_t op, const model::Lease& lease);
+    void confine(std::uint64_t op, const model::Lease& lease, const model::Process& process);
+    void unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology);
+    /// Removes the tracking cgroup of a lease that is over. What is still populated stays.
+    void forget(const model::Lease& lease) const;
+
+private:
+    /// One operation under way.
+    struct Job {
+        std::uint64_t op = 0;
+        model::Lease lease;
+        model::Process process;
+        model::CpuSet online;
+        model::NodeSet nodes;
+        std::uint64_t polls_left = 0;
+        bool sets_nodes = false;  ///< memory nodes were set, and are looked at
+        std::string note;
+    };
+    using JobPtr = std::shared_ptr<Job>;
+    using Properties = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
+    using Next = std::function<void(model::Result<sd_bus_message*>)>;
+
+    void finish(const JobPtr& job);
+    void give_up(const JobPtr& job, model::Error error);
+    void start_scope(const JobPtr& job);
+    void attach(const JobPtr& job);
+    void set_unit(const JobPtr& job);
+    void track(const JobPtr& job);
+    void verify(const JobPtr& job);
+    void widen(const JobPtr& job);
+    void await_widened(const JobPtr& job);
+    void unset(const JobPtr& job);
+    void set_properties(const std::string& unit, const Properties& properties, Next next);
+    void read_property(const JobPtr& job, const std::string& path, const char* property,
+                       std::function<void(std::vector<std::uint8_t>)> next);
+    void raise_memlock(const Job& job) const;
+    void unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const;
+    [[nodiscard]] std::string dropin(const std::string& unit, const char* property) const;
+    [[nodiscard]] bool unit_is_small(const std::string& cgroup) const;
+    static int on_job_removed(sd_bus_message* message, void* data, sd_bus_error* error);
+    static int on_owner_changed(sd_bus_message* message, void* data, sd_bus_error* error);
+
+    Later& later_;
+    const Machine& machine_;
+    sd_bus* bus_;
+    std::function<void(core::Done)> done_;
+    bool available_ = false;
+    bus::Slot removed_slot_;
+    bus::Slot owner_slot_;
+    std::map<std::string, JobPtr> starting_;  ///< by scope, until its job is removed
+};
+
+/// True where a drop-in holds nothing but what we put there: comments, one section, and `property` either empty or
+/// set to `ours`. Only such a file is unlinked.
+bool is_own_dropin(std::string_view text, std::string_view property, std::string_view ours);
+
+}  // namespace numalease::service

@@ -1,0 +1,166 @@
+#include "service/holders.hpp"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace numalease::service {
+
+namespace {
+
+/// Which cgroup is the lease's own: one whose emptiness ends it.
+bool has_cgroup(const model::Lease& lease, const Machine& machine) {
+    return !lease.confinement.cgroup.empty() && !machine.cgroup2.empty();
+}
+
+bool is_watched(model::LeaseState state) {
+    return state == model::LeaseState::queued || state == model::LeaseState::preparing ||
+           state == model::LeaseState::active;
+}
+
+void send(int pidfd, int signal) { syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0); }
+
+}  // namespace
+
+Holders::Holders(sd_event* event, const Machine& machine, std::function<void(model::LeaseId)> gone)
+    : event_(event), machine_(machine), gone_(std::move(gone)) {}
+
+void Holders::adopt(const model::Process& process, host::UniqueFd pidfd) {
+    Watch& it = watches_[{process.pid, process.start_time}];
+    if (it.pidfd) return;
+    it.owner = this;
+    it.pidfd = std::move(pidfd);
+    sd_event_source* source = nullptr;
+    if (sd_event_add_io(event_, &source, it.pidfd.get(), EPOLLIN, on_pidfd, &it) < 0) it.dead = true;
+    it.source.reset(source);
+}
+
+Holders::Watch& Holders::watch(const model::Process& process) {
+    const Key key{process.pid, process.start_time};
+    if (const auto found = watches_.find(key); found != watches_.end()) return found->second;
+    auto pidfd = host::open_pidfd(process.pid);
+    // The start time is looked at after the descriptor is open: it then speaks of the process the descriptor is.
+    if (pidfd && host::is_alive(machine_.proc, process)) {
+        adopt(process, std::move(*pidfd));
+    } else {
+        watches_[key].dead = true;
+    }
+    return watches_[key];
+}
+
+void Holders::watch_cgroup(const std::string& cgroup) {
+    if (cgroups_.contains(cgroup)) return;
+    const std::string path = machine_.root.directory() + '/' + machine_.cgroup2 + cgroup + "/cgroup.events";
+    sd_event_source* source = nullptr;
+    if (sd_event_add_inotify(event_, &source, path.c_str(), IN_MODIFY | IN_DELETE_SELF | IN_MOVE_SELF, on_cgroup,
+                             this) < 0)
+        source = nullptr;  // it is gone already; the check that follows sees that
+    cgroups_[cgroup].reset(source);
+}
+
+void Holders::sync(const core::State& state) {
+    leases_.clear();
+    std::set<Key> processes;
+    std::set<std::string> cgroups;
+    for (const auto& [id, lease] : state.leases) {
+        if (!is_watched(lease.state)) {
+            if (model::is_over(lease.state)) reported_.erase(id);
+            continue;
+        }
+        const bool has_child = std::ranges::any_of(state.leases, [&](const auto& other) {
+            return other.second.caller.parent == id && !model::is_over(other.second.state);
+        });
+        leases_.push_back({lease, has_child});
+        for (const auto& holder : lease.holders) {
+            watch(holder);
+            processes.emplace(holder.pid, holder.start_time);
+        }
+        if (has_cgroup(lease, machine_) && lease.state == model::LeaseState::active) {
+            watch_cgroup(lease.confinement.cgroup);
+            cgroups.insert(lease.confinement.cgroup);
+        }
+    }
+    std::erase_if(watches_, [&](const auto& item) { return !processes.contains(item.first); });
+    std::erase_if(cgroups_, [&](const auto& item) { return !cgroups.contains(item.first); });
+    std::erase_if(reported_, [&](const auto& id) { return !state.leases.contains(id); });
+    check();
+}
+
+bool Holders::process_alive(const model::Process& process) const {
+    const auto found = watches_.find({process.pid, process.start_time});
+    if (found != watches_.end()) return !found->second.dead && host::pidfd_alive(found->second.pidfd.get());
+    return host::is_alive(machine_.proc, process);
+}
+
+std::optional<bool> Holders::populated(const model::Lease& lease) const {
+    if (!has_cgroup(lease, machine_)) return std::nullopt;
+    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
+    if (facts) return facts->populated;
+    if (facts.error().code == model::Errc::unsupported) return false;
+    return std::nullopt;
+}
+
+bool Holders::alive(const model::Lease& lease, const model::Process& visitor) const {
+    if (lease.state == model::LeaseState::active || lease.state == model::LeaseState::ending)
+        if (const auto inside = populated(lease)) {
+            if (!*inside || visitor.pid == 0) return *inside;
+            const auto pids = processes(lease);
+            return std::ranges::any_of(pids, [&](int pid) { return pid != visitor.pid; });
+        }
+    return std::ranges::any_of(lease.holders,
+                               [&](const auto& holder) { return holder != visitor && process_alive(holder); });
+}
+
+std::vector<int> Holders::processes(const model::Lease& lease) const {
+    std::vector<int> out;
+    if (has_cgroup(lease, machine_))
+        if (const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, lease.confinement.cgroup))
+            out = facts->pids;
+    for (const auto& holder : lease.holders)
+        if (process_alive(holder) && std::ranges::find(out, holder.pid) == out.end()) out.push_back(holder.pid);
+    return out;
+}
+
+void Holders::kill(const model::Lease& lease, int signal) const {
+    const bool own = has_cgroup(lease, machine_);
+    // One write reaches also what forks while we walk the list.
+    if (own && signal == SIGKILL)
+        (void)machine_.root.write(machine_.cgroup2 + lease.confinement.cgroup + "/cgroup.kill", "1");
+    for (const int pid : processes(lease)) {
+        const auto pidfd = host::open_pidfd(pid);
+        if (!pidfd) continue;
+        const bool held = std::ranges::any_of(
+            lease.holders, [&](const auto& it) { return it.pid == pid && host::is_alive(machine_.proc, it); });
+        // Read after the descriptor is open: a PID that was reused in between is somewhere else.
+        const auto cgroup = held ? model::Result<std::string>() : host::read_cgroup(machine_.proc, pid);
+        const bool inside = own && cgroup && cgroup->starts_with(lease.confinement.cgroup);
+        if (held || inside) send(pidfd->get(), signal);
+    }
+}
+
+void Holders::check() {
+    std::vector<model::LeaseId> gone;
+    for (const auto& [lease, has_child] : leases_)
+        if (!has_child && !reported_.contains(lease.id) && !alive(lease)) gone.push_back(lease.id);
+    reported_.insert(gone.begin(), gone.end());
+    for (const auto& id : gone) gone_(id);  // may come back here through `sync`
+}
+
+int Holders::on_pidfd(sd_event_source* source, int /*fd*/, std::uint32_t /*events*/, void* data) {
+    auto* it = static_cast<Watch*>(data);
+    it->dead = true;
+    sd_event_source_set_enabled(source, SD_EVENT_OFF);  // a dead process stays readable
+    it->owner->check();
+    return 0;
+}
+
+int Holders::on_cgroup(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
+    static_cast<Holders*>(data)->check();
+    return 0;
+}
+
+}  // namespace numalease::service

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/step.hpp"
+#include "host/process.hpp"
+#include "service/event.hpp"
+#include "service/machine.hpp"
+
+namespace numalease::service {
+
+/// Watches what keeps leases alive: the holders' processes through pidfds and, once a lease has a cgroup of its own,
+/// that cgroup's emptiness. Nothing is polled.
+class Holders {
+public:
+    /// `gone` is called from the loop, once per lease.
+    Holders(sd_event* event, const Machine& machine, std::function<void(model::LeaseId)> gone);
+
+    /// Keeps a verified descriptor for a process that is about to hold a lease.
+    void adopt(const model::Process& process, host::UniqueFd pidfd);
+    /// Watches exactly what the leases of `state` need, then looks whether one of them is over already.
+    void sync(const core::State& state);
+
+    /// Does anything of the lease live? A `visitor` that is the only holder of a lease without a cgroup counts as none:
+    /// who gives back what he holds himself is not in his own way.
+    [[nodiscard]] bool alive(const model::Lease& lease, const model::Process& visitor = {}) const;
+    /// Every process of the lease, for signals.
+    [[nodiscard]] std::vector<int> processes(const model::Lease& lease) const;
+    /// Sends a signal to each of them, never to a PID that was reused.
+    void kill(const model::Lease& lease, int signal) const;
+
+private:
+    using Key = std::pair<int, std::uint64_t>;
+    struct Watch {
+        Holders* owner = nullptr;
+        host::UniqueFd pidfd;
+        EventSource source;
+        bool dead = false;
+    };
+    struct Watched {
+        model::Lease lease;  ///< id, state, holders, confinement and caller are looked at
+        bool has_child = false;
+    };
+    Watch& watch(const model::Process& process);
+    void watch_cgroup(const std::string& cgroup);
+    void check();
+    [[nodiscard]] bool process_alive(const model::Process& process) const;
+    [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
+    static int on_pidfd(sd_event_source* source, int fd, std::uint32_t events, void* data);
+    static int on_cgroup(sd_event_source* source, const struct inotify_event* event, void* data);
+
+    sd_event* event_;
+    const Machine& machine_;
+    std::function<void(model::LeaseId)> gone_;
+    std::map<Key, Watch> watches_;
+    std::map<std::string, EventSource> cgroups_;
+    std::vector<Watched> leases_;
+    std::set<model::LeaseId> reported_;
+};
+
+}  // namespace numalease::service

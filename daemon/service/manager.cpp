@@ -1,0 +1,280 @@
+#include "service/manager.hpp"
+
+#include <algorithm>
+
+#include "bus/names.hpp"
+#include "service/log.hpp"
+#include "service/reply.hpp"
+
+namespace numalease::service {
+
+using model::Errc;
+using model::Error;
+using model::fail;
+using model::Lease;
+using model::LeaseId;
+using model::LeaseState;
+using model::Result;
+
+namespace {
+
+constexpr std::size_t kMaxWaits = 1024;
+
+Result<std::string> read_text(const Held& call) {
+    const char* text = nullptr;
+    if (sd_bus_message_read(call.get(), "s", &text) < 0) return fail(Errc::invalid_request, "a lease id is expected");
+    return std::string(text);
+}
+
+}  // namespace
+
+std::optional<Result<model::Dict>> wait_answer(const Lease& lease, bool until_active) {
+    if (lease.state == LeaseState::refused && until_active)
+        return fail(lease.failure.value_or(Errc::not_now), lease.reason);
+    if (model::is_over(lease.state) && !until_active) return to_dict(lease);
+    if (!until_active) return std::nullopt;
+    if (lease.state == LeaseState::active) return to_dict(lease);
+    if (lease.state == LeaseState::ended || (lease.state == LeaseState::ending && !lease.failure))
+        return fail(Errc::not_now, lease.id + " is over: " + lease.reason);
+    return std::nullopt;
+}
+
+std::size_t Manager::pending() const {
+    return waits_.size() + joins_.size() + static_cast<std::size_t>(token_.use_count() - 1);
+}
+
+void Manager::detach(sd_bus* connection) {
+    connections_.erase(connection);
+    std::erase_if(waits_, [&](const Wait& it) { return sd_bus_message_get_bus(it.call.get()) == connection; });
+    std::erase_if(joins_, [&](const auto& it) { return sd_bus_message_get_bus(it.second.call.get()) == connection; });
+}
+
+// ── Decode ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// Site defaults fill what the client left out; socket and node are one question, so either answers it.
+Result<model::Request> Manager::read_request(const Held& call) const {
+    auto dict = bus::read_dict(call.get());
+    if (!dict) return std::unexpected(dict.error());
+    for (const auto& [name, text] : parts_.site->config.defaults) {
+        const bool placed = dict->contains("socket") || dict->contains("node");
+        if (dict->contains(name) || (placed && (name == "socket" || name == "node"))) continue;
+        (*dict)[name] = text;
+    }
+    auto request = model::request_from_dict(*dict);
+    if (!request) return request;
+    if (auto valid = model::validate(*request); !valid) return std::unexpected(valid.error());
+    return request;
+}
+
+Result<const Lease*> Manager::find_lease(const LeaseId& id) const {
+    const auto& leases = parts_.state().leases;
+    const auto found = leases.find(id);
+    if (found == leases.end()) return fail(Errc::no_such_lease, "there is no lease '" + id.substr(0, 64) + "'");
+    return &found->second;
+}
+
+Result<const Lease*> Manager::read_lease(const Held& call) const {
+    const auto id = read_text(call);
+    if (!id) return std::unexpected(id.error());
+    return find_lease(*id);
+}
+
+// ── Authorise, limit ─────────────────────────────────────────────────────────────────────────────────────────────
+
+void Manager::identified(const Held& call, Known next) {
+    parts_.identifier->identify(
+        call, [call, next = std::move(next), busy = token_](const Result<std::shared_ptr<Identity>>& who) {
+            if (!who) return reply_error(call, who.error());
+            next(*who);
+        });
+}
+
+void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who, std::vector<Action> actions,
+                         std::function<void()> next) {
+    if (parts_.daemon == nullptr)
+        return reply_error(call, {Errc::denied, "this numa-leased only answers questions (--read-only)"});
+    parts_.authoriser->check(call, who->caller, std::move(actions), parts_.site->config.group,
+                             [call, who, next = std::move(next), busy = token_](Result<void> verdict) {
+                                 // A question to polkit takes as long as a person does: whoever asked must still be
+                                 // there.
+                                 if (verdict && !host::pidfd_alive(who->pidfd.get()))
+                                     verdict = fail(Errc::denied, "the caller is gone");
+                                 if (verdict) return next();
+                                 log::event(
+                                     log::Level::info, log::kDenied, "denied",
+                                     {{"UID", std::to_string(who->caller.uid)}, {"REASON", verdict.error().detail}});
+                                 reply_error(call, verdict.error());
+                             });
+}
+
+/// Whoever holds a lease, and root, may end it or enter it; anybody else needs `manage`.
+void Manager::as_owner(const Held& call, const LeaseId& id, Known next) {
+    identified(call, [=, this, next = std::move(next)](const std::shared_ptr<Identity>& who) {
+        const auto lease = find_lease(id);
+        if (!lease) return reply_error(call, lease.error());
+        std::vector<Action> actions;
+        if ((*lease)->caller.uid != who->caller.uid) actions.push_back(Action::manage);
+        authorised(call, who, std::move(actions), [next, who] { next(who); });
+    });
+}
+
+Result<void> Manager::check_limits(const model::Caller& caller) const {
+    if (caller.uid == 0) return {};
+    unsigned leases = 0;
+    unsigned queued = 0;
+    for (const auto& [id, lease] : parts_.state().leases) {
+        if (lease.caller.uid != caller.uid || model::is_over(lease.state)) continue;
+        ++(lease.state == LeaseState::queued ? queued : leases);
+    }
+    const auto& config = parts_.site->config;
+    const auto reached = [&](unsigned limit, const char* what) {
+        return fail(Errc::quota, user_name(caller.uid) + " has " + std::to_string(limit) + ' ' + what +
+                                     " already, the most allowed here; release one, or wait for one to end");
+    };
+    if (leases >= config.max_leases_per_user) return reached(config.max_leases_per_user, "leases");
+    if (queued >= config.max_queued_per_user) return reached(config.max_queued_per_user, "queued requests");
+    return {};
+}
+
+// ── Methods that change something ────────────────────────────────────────────────────────────────────────────────
+
+void Manager::acquire(const Held& call) {
+    const auto request = read_request(call);
+    if (!request) return reply_error(call, request.error());
+    identified(call, [=, this](const std::shared_ptr<Identity>& who) {
+        authorised(call, who, actions_of(*request), [=, this] { grant(call, *request, who); });
+    });
+}
+
+void Manager::grant(const Held& call, const model::Request& request, const std::shared_ptr<Identity>& who) {
+    if (auto limited = check_limits(who->caller); !limited) return reply_error(call, limited.error());
+    parts_.holders->adopt(who->caller.process, std::move(who->pidfd));
+    const auto outcome = parts_.daemon->handle(core::Acquire{.request = request, .caller = who->caller});
+    if (outcome.refusal) return reply_error(call, *outcome.refusal);
+    const auto lease = find_lease(outcome.lease);
+    if (!lease) return reply_error(call, {Errc::internal, "the lease ended while it was being made"});
+    if ((*lease)->state == LeaseState::refused)
+        return reply_error(call, {(*lease)->failure.value_or(Errc::not_now), (*lease)->reason});
+    reply_named_dict(call, outcome.lease, to_dict(**lease));
+}
+
+void Manager::join(const Held& call) {
+    const auto id = read_text(call);
+    if (!id) return reply_error(call, id.error());
+    as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
+        const auto outcome = parts_.daemon->handle(core::Join{.lease = *id, .process = who->caller.process});
+        if (outcome.refusal) return reply_error(call, *outcome.refusal);
+        if (outcome.op && parts_.state().joins.contains(*outcome.op)) {
+            joins_[*outcome.op] = {.call = call, .lease = *id, .who = who};
+            return;
+        }
+        const auto lease = find_lease(*id);
+        if (!lease) return reply_error(call, lease.error());
+        const auto& holders = (*lease)->holders;
+        if (std::ranges::find(holders, who->caller.process) == holders.end())
+            return reply_error(call, {Errc::not_now, *id + ": the process could not be taken in"});
+        reply_dict(call, to_dict(**lease));
+    });
+}
+
+void Manager::answer_join(const core::Done& done) {
+    const auto found = joins_.find(done.op);
+    if (found == joins_.end()) return;
+    const auto join = std::move(found->second);
+    joins_.erase(found);
+    if (done.error) return reply_error(join.call, *done.error);
+    parts_.holders->adopt(join.who->caller.process, std::move(join.who->pidfd));
+    const auto lease = find_lease(join.lease);
+    if (!lease) return reply_error(join.call, lease.error());
+    reply_dict(join.call, to_dict(**lease));
+}
+
+void Manager::release(const Held& call) {
+    const auto id = read_text(call);
+    if (!id) return reply_error(call, id.error());
+    as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
+        const auto lease = find_lease(*id);
+        if (!lease) return reply_error(call, lease.error());
+        const bool alive = parts_.holders->alive(**lease, who->caller.process);
+        const auto outcome = parts_.daemon->handle(core::Release{.lease = *id, .alive = alive});
+        if (outcome.refusal) return reply_error(call, *outcome.refusal);
+        reply_empty(call);
+    });
+}
+
+void Manager::stop(const Held& call) {
+    const auto id = read_text(call);
+    std::uint64_t grace = 0;
+    if (!id) return reply_error(call, id.error());
+    constexpr std::uint64_t kLongestGrace = 86'400'000'000;
+    if (sd_bus_message_read(call.get(), "t", &grace) < 0 || grace > kLongestGrace)
+        return reply_error(call, {Errc::invalid_request, "grace: at most a day"});
+    as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
+        const auto outcome = parts_.daemon->handle(core::Stop{
+            .lease = *id, .grace = model::Micros(static_cast<std::int64_t>(grace)), .by = user_name(who->caller.uid)});
+        if (outcome.refusal) return reply_error(call, *outcome.refusal);
+        reply_empty(call);
+    });
+}
+
+// ── Methods that only look ───────────────────────────────────────────────────────────────────────────────────────
+
+void Manager::wait(const Held& call) {
+    const auto lease = read_lease(call);
+    if (!lease) return reply_error(call, lease.error());
+    const auto until = read_text(call);
+    if (!until || (*until != "active" && *until != "ended"))
+        return reply_error(call, {Errc::invalid_request, "wait: until 'active' or 'ended'"});
+    if (auto answer = wait_answer(**lease, *until == "active"))
+        return *answer ? reply_dict(call, **answer) : reply_error(call, answer->error());
+    if (parts_.daemon == nullptr)
+        return reply_error(call, {Errc::no_daemon, "no numa-leased runs that would change " + (*lease)->id});
+    if (waits_.size() >= kMaxWaits) return reply_error(call, {Errc::quota, "too many calls are waiting already"});
+    waits_.push_back({.call = call, .lease = (*lease)->id, .until_active = *until == "active"});
+}
+
+void Manager::answer_waits(const LeaseId& id, const Lease* lease) {
+    std::erase_if(waits_, [&](const Wait& it) {
+        if (it.lease != id) return false;
+        auto answer = lease != nullptr ? wait_answer(*lease, it.until_active)
+                                       : std::optional<Result<model::Dict>>(fail(Errc::no_such_lease, id + " is over"));
+        if (!answer) return false;
+        *answer ? reply_dict(it.call, **answer) : reply_error(it.call, answer->error());
+        return true;
+    });
+}
+
+void Manager::plan(const Held& call) {
+    const auto request = read_request(call);
+    if (!request) return reply_error(call, request.error());
+    identified(call, [=, this](const std::shared_ptr<Identity>& who) {
+        const auto& state = parts_.state();
+        const auto observed = parts_.observer->observe_for(state, *request, who->caller, parts_.about().systemd);
+        const auto placement = core::plan(state, observed, *request, who->caller);
+        if (placement) return reply_dict(call, to_dict(*placement));
+        auto error = placement.error().error;
+        if (!placement.error().fits_now.empty()) error.detail += "; fits now: " + placement.error().fits_now;
+        reply_error(call, error);
+    });
+}
+
+void Manager::list_leases(const Held& call) {
+    model::Value::Dicts out;
+    for (const auto& [id, lease] : parts_.state().leases) out.push_back(to_dict(lease));
+    reply_dicts(call, out);
+}
+
+void Manager::get_lease(const Held& call) {
+    const auto lease = read_lease(call);
+    lease ? reply_dict(call, to_dict(**lease)) : reply_error(call, lease.error());
+}
+
+void Manager::get_topology(const Held& call) { reply_dict(call, to_dict(parts_.observer->topology())); }
+
+void Manager::get_knobs(const Held& call) { reply_dicts(call, knob_dicts(parts_.state(), *parts_.observer)); }
+
+void Manager::get_status(const Held& call) {
+    reply_dict(call, status_dict(parts_.state(), parts_.about(), *parts_.site, *parts_.machine, *parts_.observer));
+}
+
+}  // namespace numalease::service

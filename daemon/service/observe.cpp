@@ -1,0 +1,136 @@
+#include "service/observe.hpp"
+
+#include <algorithm>
+
+#include "host/knobs.hpp"
+#include "host/process.hpp"
+#include "host/topology.hpp"
+#include "service/log.hpp"
+
+namespace numalease::service {
+
+namespace {
+
+constexpr int kScopeDepth = 4;  ///< /user.slice/user-1001.slice/numalease-c1.scope, with one to spare
+
+bool may_place(const core::State& state, const core::Input& input) {
+    if (std::holds_alternative<core::Acquire>(input)) return true;
+    return std::ranges::any_of(state.leases, [](const auto& item) {
+        return item.second.state == model::LeaseState::queued || item.second.state == model::LeaseState::preparing;
+    });
+}
+
+}  // namespace
+
+model::Result<void> Observer::start() {
+    auto fingerprint = host::topology_fingerprint(machine_.root);
+    auto probed = host::probe_topology(machine_.root);
+    if (!probed) return std::unexpected(probed.error());
+    topology_ = std::move(*probed);
+    fingerprint_ = std::move(fingerprint);
+    if (!machine_.cgroup2.empty()) find_scopes("", 0);
+    return {};
+}
+
+void Observer::find_scopes(const std::string& directory, int depth) {
+    for (const auto& name : machine_.root.list(machine_.cgroup2 + directory)) {
+        const auto path = directory + '/' + name;
+        if (name.starts_with("numalease-") && name.ends_with(".scope"))
+            scopes_.push_back(path);
+        else if (depth + 1 < kScopeDepth && name.ends_with(".slice"))
+            find_scopes(path, depth + 1);
+    }
+}
+
+const model::Topology& Observer::topology() {
+    auto fingerprint = host::topology_fingerprint(machine_.root);
+    if (fingerprint == fingerprint_) return topology_;
+    if (auto probed = host::probe_topology(machine_.root)) {
+        topology_ = std::move(*probed);
+        fingerprint_ = std::move(fingerprint);
+    } else {
+        log::event(log::Level::warning, log::kDegraded, "the changed topology cannot be read; the former one stays",
+                   {{"REASON", probed.error().detail}});
+    }
+    return topology_;
+}
+
+core::KnobReading Observer::read(const model::KnobKey& key) const {
+    core::KnobReading out;
+    switch (key.row().kind) {
+        case model::KnobKind::pool:
+            if (auto pool = host::read_pool(machine_.root, key))
+                out.pool = *pool;
+            else
+                out.error = pool.error();
+            break;
+        case model::KnobKind::shared:
+            if (auto value = host::read_knob(machine_.root, key))
+                out.value = std::move(*value);
+            else
+                out.error = value.error();
+            break;
+        case model::KnobKind::one_shot:  // write-only: that the file is there is all there is to know
+            if (machine_.root.exists(key.path()))
+                out.value = "";
+            else
+                out.error = {model::Errc::unsupported, "this kernel has no " + key.path()};
+            break;
+    }
+    return out;
+}
+
+std::vector<model::KnobKey> Observer::all_knobs() {
+    using model::Knob;
+    std::vector<model::KnobKey> out{{.knob = Knob::numa_balancing},
+                                    {.knob = Knob::thp_enabled},
+                                    {.knob = Knob::thp_defrag},
+                                    {.knob = Knob::zone_reclaim_mode},
+                                    {.knob = Knob::weight_auto}};
+    for (const auto& node : topology().nodes) {
+        out.push_back({.knob = Knob::weight, .node = node.id});
+        for (const auto size : topology_.hugepage_sizes)
+            out.push_back({.knob = Knob::hugepages, .node = node.id, .page_size = size});
+        out.push_back({.knob = Knob::reclaim, .node = node.id});
+    }
+    out.push_back({.knob = Knob::drop_caches});
+    std::ranges::sort(out);
+    return out;
+}
+
+model::CpuSet Observer::foreign_cpus(const core::State& state) const {
+    model::CpuSet out;
+    for (const auto& scope : scopes_) {
+        const bool ours = std::ranges::any_of(state.leases, [&](const auto& item) {
+            return !model::is_over(item.second.state) &&
+                   (item.second.confinement.cgroup == scope || scope.ends_with("/numalease-" + item.first + ".scope"));
+        });
+        if (ours) continue;
+        const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, scope);
+        if (facts && facts->populated) out |= facts->effective_cpus;
+    }
+    return out;
+}
+
+core::Observed Observer::observe(const core::State& state, const core::Input& input, bool systemd) {
+    core::Observed out{.topology = topology(), .reserve = site_.config.reserve, .systemd = systemd};
+    for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
+    if (!may_place(state, input)) return out;
+    for (const auto& node : out.topology.nodes)
+        if (const auto memory = host::read_node_memory(machine_.root, node.id))
+            out.memory[node.id] = {.total = memory->total, .free = memory->free, .clean_cache = memory->clean_cache};
+    for (const auto& [id, lease] : state.leases) {
+        if (lease.state != model::LeaseState::active || lease.confinement.cgroup.empty()) continue;
+        if (auto used = host::read_memory_by_node(machine_.root, machine_.cgroup2, lease.confinement.cgroup))
+            out.used[id] = std::move(*used);
+    }
+    out.foreign_cpus = foreign_cpus(state);
+    return out;
+}
+
+core::Observed Observer::observe_for(const core::State& state, const model::Request& request,
+                                     const model::Caller& caller, bool systemd) {
+    return observe(state, core::Acquire{.request = request, .caller = caller}, systemd);
+}
+
+}  // namespace numalease::service

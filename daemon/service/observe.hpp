@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/step.hpp"
+#include "service/machine.hpp"
+#include "service/site.hpp"
+
+namespace numalease::service {
+
+/// Reads the machine around a step: no more than the step can look at, so that an idle daemon reads nothing.
+class Observer {
+public:
+    Observer(const Machine& machine, const Site& site) : machine_(machine), site_(site) {}
+
+    /// Probes the topology, and finds the numalease scopes that a former daemon left.  Errors: io.
+    model::Result<void> start();
+
+    core::Observed observe(const core::State& state, const core::Input& input, bool systemd);
+    /// For `Plan`: as for an Acquire of this request.
+    core::Observed observe_for(const core::State& state, const model::Request& request, const model::Caller& caller,
+                               bool systemd);
+    [[nodiscard]] const model::Topology& topology();
+    [[nodiscard]] core::KnobReading read(const model::KnobKey& key) const;
+    /// Every knob that this machine could have.
+    [[nodiscard]] std::vector<model::KnobKey> all_knobs();
+
+private:
+    [[nodiscard]] model::CpuSet foreign_cpus(const core::State& state) const;
+    void find_scopes(const std::string& directory, int depth);
+
+    const Machine& machine_;
+    const Site& site_;
+    model::Topology topology_;
+    std::string fingerprint_;
+    std::vector<std::string> scopes_;  ///< cgroups of surviving numalease-*.scope, found at start
+};
+
+}  // namespace numalease::service

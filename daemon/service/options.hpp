@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "model/error.hpp"
+#include "service/log.hpp"
+
+namespace numalease::service {
+
+/// The command line of numa-leased.
+struct Options {
+    std::string runtime_directory = "/run/numa-lease";
+    std::string root = "/";       ///< kernel files are looked up below it
+    std::string bus = "system";   ///< "system", "session", "none" or a D-Bus address
+    bool bus_is_optional = true;  ///< no --bus was typed: a machine without a bus is served on the socket alone
+    std::string socket;           ///< empty: RUNTIME_DIRECTORY/socket
+    std::string config = "/etc/numa-lease/numa-lease.yaml";
+    bool exit_when_idle = false;
+    bool restore = false;
+    bool read_only = false;
+    int serve_fd = -1;
+    int ready_fd = -1;
+    log::Level log_level = log::Level::info;
+    bool help = false;
+    bool version = false;
+};
+
+/// Errors: invalid_request, naming the option.
+model::Result<Options> parse_options(int argc, char** argv);
+
+/// Text of --help and of --version.
+std::string usage();
+std::string version_text();
+
+/// "0.1.0".
+std::string version();
+
+}  // namespace numalease::service

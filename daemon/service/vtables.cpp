@@ -1,0 +1,211 @@
+#include <string_view>
+
+#include "bus/names.hpp"
+#include "service/log.hpp"
+#include "service/manager.hpp"
+#include "service/options.hpp"
+
+// What org.numalease1.xml says, for sd-bus: the two are compared by a test.
+
+namespace numalease::service {
+
+using model::Lease;
+using model::Result;
+
+namespace {
+
+std::string path_of(const model::LeaseId& id) { return std::string(bus::kLeasePrefix) + '/' + id; }
+
+using Getter = int(sd_bus_message* reply, const Lease& lease);
+
+template <Getter* Get>
+int property(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*name*/,
+             sd_bus_message* reply, void* lease, sd_bus_error* /*error*/) {
+    return Get(reply, *static_cast<const Lease*>(lease));
+}
+
+int text(sd_bus_message* reply, const std::string& value) { return sd_bus_message_append(reply, "s", value.c_str()); }
+int number(sd_bus_message* reply, unsigned value) { return sd_bus_message_append(reply, "u", value); }
+
+int get_id(sd_bus_message* reply, const Lease& it) { return text(reply, it.id); }
+int get_state(sd_bus_message* reply, const Lease& it) { return text(reply, std::string(model::text_of(it.state))); }
+int get_reason(sd_bus_message* reply, const Lease& it) { return text(reply, it.reason); }
+int get_uid(sd_bus_message* reply, const Lease& it) { return number(reply, it.caller.uid); }
+int get_pid(sd_bus_message* reply, const Lease& it) {
+    return number(reply, static_cast<unsigned>(it.caller.process.pid));
+}
+int get_command(sd_bus_message* reply, const Lease& it) {
+    return text(reply, it.request.command.empty() ? it.caller.command : it.request.command);
+}
+int get_cpus(sd_bus_message* reply, const Lease& it) { return text(reply, it.placement.cpus.text()); }
+int get_nodes(sd_bus_message* reply, const Lease& it) { return text(reply, it.placement.nodes.text()); }
+int get_cores(sd_bus_message* reply, const Lease& it) { return number(reply, it.placement.cores); }
+int get_threads(sd_bus_message* reply, const Lease& it) { return number(reply, it.placement.threads); }
+int get_details(sd_bus_message* reply, const Lease& it) {
+    const auto appended = bus::append_dict(reply, to_dict(it));
+    return appended ? 0 : -ENOMEM;
+}
+
+int get_version(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*name*/,
+                sd_bus_message* reply, void* /*data*/, sd_bus_error* /*error*/) {
+    return text(reply, version());
+}
+
+constexpr auto kConst = SD_BUS_VTABLE_PROPERTY_CONST;
+constexpr auto kChange = SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE;
+
+const sd_bus_vtable kLeaseVtable[] = {
+    SD_BUS_VTABLE_START(0),
+    SD_BUS_PROPERTY("Id", "s", property<get_id>, 0, kConst),
+    SD_BUS_PROPERTY("State", "s", property<get_state>, 0, kChange),
+    SD_BUS_PROPERTY("Reason", "s", property<get_reason>, 0, kChange),
+    SD_BUS_PROPERTY("Uid", "u", property<get_uid>, 0, kConst),
+    SD_BUS_PROPERTY("Pid", "u", property<get_pid>, 0, kConst),
+    SD_BUS_PROPERTY("Command", "s", property<get_command>, 0, kConst),
+    SD_BUS_PROPERTY("Cpus", "s", property<get_cpus>, 0, kChange),
+    SD_BUS_PROPERTY("Nodes", "s", property<get_nodes>, 0, kChange),
+    SD_BUS_PROPERTY("Cores", "u", property<get_cores>, 0, kChange),
+    SD_BUS_PROPERTY("Threads", "u", property<get_threads>, 0, kChange),
+    SD_BUS_PROPERTY("Details", "a{sv}", property<get_details>, 0, 0),
+    SD_BUS_VTABLE_END,
+};
+
+log::Fields lease_fields(const Lease& lease) {
+    return {{"LEASE", lease.id},
+            {"STATE", std::string(model::text_of(lease.state))},
+            {"REASON", lease.reason},
+            {"UID", std::to_string(lease.caller.uid)},
+            {"PID", std::to_string(lease.caller.process.pid)},
+            {"CPUS", lease.placement.cpus.text()},
+            {"NODES", lease.placement.nodes.text()}};
+}
+
+}  // namespace
+
+/// The method handlers, which need the manager's private methods.
+struct Vtables {
+    template <void (Manager::*Method)(const Held&)>
+    static int method(sd_bus_message* message, void* data, sd_bus_error* /*error*/) {
+        (static_cast<Manager*>(data)->*Method)(hold(message));
+        return 1;  // answered, or will be
+    }
+
+    static int find(sd_bus* /*bus*/, const char* path, const char* /*interface*/, void* data, void** found,
+                    sd_bus_error* /*error*/) {
+        const auto* lease = static_cast<Manager*>(data)->lease_at(path);
+        *found = const_cast<Lease*>(lease);  // NOLINT: sd-bus hands it back to the getters, which take it const
+        return lease != nullptr ? 1 : 0;
+    }
+
+    static int enumerate(sd_bus* /*bus*/, const char* /*prefix*/, void* data, char*** nodes, sd_bus_error* /*error*/) {
+        const auto& leases = static_cast<Manager*>(data)->parts_.state().leases;
+        auto** out = static_cast<char**>(calloc(leases.size() + 1, sizeof(char*)));  // sd-bus frees it
+        if (out == nullptr) return -ENOMEM;
+        std::size_t i = 0;
+        for (const auto& [id, lease] : leases) out[i++] = strdup(path_of(id).c_str());
+        *nodes = out;
+        return 0;
+    }
+
+    static const sd_bus_vtable* manager();
+};
+
+const sd_bus_vtable* Vtables::manager() {
+    constexpr auto kAnybody = SD_BUS_VTABLE_UNPRIVILEGED;  // who may do what is decided in the handler
+    static const sd_bus_vtable table[] = {
+        SD_BUS_VTABLE_START(0),
+        SD_BUS_METHOD_WITH_NAMES("Acquire", "a{sv}", SD_BUS_PARAM(request), "sa{sv}",
+                                 SD_BUS_PARAM(id) SD_BUS_PARAM(lease), method<&Manager::acquire>, kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Wait", "ss", SD_BUS_PARAM(id) SD_BUS_PARAM(until), "a{sv}", SD_BUS_PARAM(lease),
+                                 method<&Manager::wait>, kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Join", "s", SD_BUS_PARAM(id), "a{sv}", SD_BUS_PARAM(lease), method<&Manager::join>,
+                                 kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Release", "s", SD_BUS_PARAM(id), "", , method<&Manager::release>, kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Stop", "st", SD_BUS_PARAM(id) SD_BUS_PARAM(grace_usec), "", , method<&Manager::stop>,
+                                 kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Plan", "a{sv}", SD_BUS_PARAM(request), "a{sv}", SD_BUS_PARAM(placement),
+                                 method<&Manager::plan>, kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("ListLeases", "", , "aa{sv}", SD_BUS_PARAM(leases), method<&Manager::list_leases>,
+                                 kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("GetLease", "s", SD_BUS_PARAM(id), "a{sv}", SD_BUS_PARAM(lease),
+                                 method<&Manager::get_lease>, kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("GetTopology", "", , "a{sv}", SD_BUS_PARAM(topology), method<&Manager::get_topology>,
+                                 kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("GetKnobs", "", , "aa{sv}", SD_BUS_PARAM(knobs), method<&Manager::get_knobs>,
+                                 kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("GetStatus", "", , "a{sv}", SD_BUS_PARAM(status), method<&Manager::get_status>,
+                                 kAnybody),
+        SD_BUS_SIGNAL_WITH_NAMES("LeaseChanged", "sss", SD_BUS_PARAM(id) SD_BUS_PARAM(state) SD_BUS_PARAM(reason), 0),
+        SD_BUS_PROPERTY("Version", "s", get_version, 0, kConst),
+        SD_BUS_VTABLE_END,
+    };
+    return table;
+}
+
+Result<void> Manager::attach(sd_bus* connection) {
+    int r = sd_bus_add_object_manager(connection, nullptr, bus::kManagerPath);
+    if (r >= 0)
+        r = sd_bus_add_object_vtable(connection, nullptr, bus::kManagerPath, bus::kManagerInterface, Vtables::manager(),
+                                     this);
+    if (r >= 0)
+        r = sd_bus_add_fallback_vtable(connection, nullptr, bus::kLeasePrefix, bus::kLeaseInterface, kLeaseVtable,
+                                       Vtables::find, this);
+    if (r >= 0) r = sd_bus_add_node_enumerator(connection, nullptr, bus::kLeasePrefix, Vtables::enumerate, this);
+    if (r < 0) return model::fail(model::Errc::io, "cannot serve the object on a connection", -r);
+    connections_.insert(connection);
+    return {};
+}
+
+const Lease* Manager::lease_at(const char* path) const {
+    const std::string_view prefix = bus::kLeasePrefix;
+    const std::string_view full = path;
+    if (!full.starts_with(prefix) || full.size() <= prefix.size() + 1) return nullptr;
+    const model::LeaseId id(full.substr(prefix.size() + 1));
+    const auto& leases = parts_.state().leases;
+    if (const auto found = leases.find(id); found != leases.end()) return &found->second;
+    if (removed_from_ == nullptr) return nullptr;
+    const auto removed = removed_from_->leases.find(id);
+    return removed == removed_from_->leases.end() ? nullptr : &removed->second;
+}
+
+// ── After a step ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+void Manager::changed(const core::State& before, const core::State& after, const core::Input& input) {
+    const auto in = [](const core::State& state, const model::LeaseId& id) -> const Lease* {
+        const auto found = state.leases.find(id);
+        return found == state.leases.end() ? nullptr : &found->second;
+    };
+    for (const auto& [id, lease] : after.leases) {
+        const auto* old = in(before, id);
+        if (old == nullptr || !(*old == lease)) lease_changed(old, &lease);
+    }
+    removed_from_ = &before;
+    for (const auto& [id, lease] : before.leases)
+        if (!after.leases.contains(id)) lease_changed(&lease, nullptr);
+    removed_from_ = nullptr;
+    if (const auto* done = std::get_if<core::Done>(&input)) answer_join(*done);
+}
+
+void Manager::lease_changed(const Lease* before, const Lease* after) {
+    const Lease& lease = after != nullptr ? *after : *before;
+    const auto path = path_of(lease.id);
+    const bool said =
+        before == nullptr || after == nullptr || before->state != after->state || before->reason != after->reason;
+    for (auto* connection : connections_) {
+        if (before == nullptr) sd_bus_emit_object_added(connection, path.c_str());
+        if (after == nullptr) sd_bus_emit_object_removed(connection, path.c_str());
+        if (said && after != nullptr)
+            sd_bus_emit_signal(connection, bus::kManagerPath, bus::kManagerInterface, bus::kLeaseChanged, "sss",
+                               lease.id.c_str(), std::string(model::text_of(lease.state)).c_str(),
+                               lease.reason.c_str());
+        if (before != nullptr && after != nullptr && (said || !(before->placement == after->placement)))
+            sd_bus_emit_properties_changed(connection, path.c_str(), bus::kLeaseInterface, "State", "Reason", "Cpus",
+                                           "Nodes", "Cores", "Threads", nullptr);
+    }
+    if (after != nullptr && (before == nullptr || before->state != after->state))
+        log::event(log::Level::info, log::kLease,
+                   "lease " + lease.id + " is " + std::string(model::text_of(lease.state)), lease_fields(lease));
+    answer_waits(lease.id, after);
+}
+
+}  // namespace numalease::service

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/error.hpp"
+#include "model/policy.hpp"
+#include "model/request.hpp"
+
+namespace numalease::policies {
+
+/// Everything that was found, and what was not usable.
+struct Library {
+    std::map<std::string, model::Policy> policies;
+    std::map<std::string, model::Engine> engines;
+    std::vector<model::Error> problems;  ///< "FILE:LINE:COLUMN: …", one per file that was left out
+};
+
+/// Site configuration of the daemon, /etc/numa-lease/numa-lease.yaml.
+struct SiteConfig {
+    std::vector<std::pair<std::string, std::string>> defaults;  ///< request fields
+    std::string group = "numa-lease";
+    unsigned max_leases_per_user = 256;
+    unsigned max_queued_per_user = 64;
+    model::Bytes reserve = 256 * model::kMiB;
+};
+
+/// Parses one policy or engine file. Bounded: 1 MiB, 64 levels, 10,000 nodes, aliases refused, duplicate keys refused.
+/// Errors: unreadable, "FILE:LINE:COLUMN: what and what is allowed instead".
+model::Result<model::Policy> parse_policy(const std::string& text, const std::string& file);
+model::Result<model::Engine> parse_engine(const std::string& text, const std::string& file);
+model::Result<SiteConfig> parse_site_config(const std::string& text, const std::string& file);
+
+/// Reads DIRECTORY/*.yaml as policies and DIRECTORY/engines/*.yaml as engines from each directory in turn; later wins
+/// by name. A directory that is missing is no problem; a file that is wrong is one, and the others still load.
+Library load(const std::vector<std::string>& directories);
+
+/// shipped (beside the binary in a build or /usr/share/numa-lease/policies), /etc/numa-lease/policies,
+/// ~/.config/numa-lease/policies. The last is left out for root's sake where `home` is empty.
+std::vector<std::string> search_path(const std::string& home);
+
+}  // namespace numalease::policies

@@ -1,0 +1,237 @@
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "core/stepper.hpp"
+#include "support/fake_machine.hpp"
+
+namespace numalease {
+namespace {
+
+using model::Errc;
+using model::Knob;
+using model::KnobKey;
+using model::LeaseState;
+using model::Micros;
+using test::FakeMachine;
+
+constexpr KnobKey kBalancing{.knob = Knob::numa_balancing};
+
+class Step : public ::testing::Test {
+protected:
+    FakeMachine machine{test::simple_topology(2, 4)};
+
+    void TearDown() override { EXPECT_TRUE(machine.problems.empty()) << machine.problems.front(); }
+    LeaseState state_of(const std::string& id) { return machine.lease(id).state; }
+    void pass(Micros time) {
+        machine.now.boot += time;
+        machine.handle(core::Tick{});
+    }
+};
+
+TEST_F(Step, IdsNeverRepeatAcrossARestart) {
+    const auto first = machine.acquire("node=0");
+    machine.holder_gone(first);
+    machine.restart();
+    EXPECT_NE(machine.acquire("node=0"), first);
+}
+
+TEST_F(Step, TheSecondOnOneNodeWaitsAndIsGrantedWhenTheFirstEnds) {
+    const auto first = machine.acquire("node=0 command=llama-server");
+    const auto second = machine.acquire("node=0 wait=forever");
+    EXPECT_EQ(state_of(second), LeaseState::queued);
+    ASSERT_FALSE(machine.lease(second).in_the_way.empty());
+    EXPECT_NE(machine.lease(second).in_the_way[0].find(first + " (llama-server, uid 0"), std::string::npos)
+        << machine.lease(second).in_the_way[0];
+    machine.holder_gone(first);
+    EXPECT_EQ(state_of(second), LeaseState::active);
+}
+
+TEST_F(Step, WithoutWaitingTheAnswerNamesWhoIsInTheWayAndTheWaysOut) {
+    const auto first = machine.acquire("node=0 command=llama-server", 1001);
+    EXPECT_EQ(machine.acquire("node=0 wait=no"), "");
+    EXPECT_EQ(machine.last_refusal.code, Errc::not_now);
+    for (const std::string part : {first.c_str(), "llama-server", "uid 1001", "--node 1", "--wait=forever"})
+        EXPECT_NE(machine.last_refusal.detail.find(part), std::string::npos)
+            << part << " in " << machine.last_refusal.detail;
+}
+
+TEST_F(Step, NobodyPassesTheHeadOfTheQueue) {
+    const auto small = machine.acquire("node=0");
+    const auto whole = machine.acquire("node=0-1 wait=forever");
+    const auto late = machine.acquire("node=1 wait=forever");
+    EXPECT_EQ(state_of(late), LeaseState::queued) << "node 1 is free, but the head waits for it";
+    EXPECT_EQ(machine.acquire("node=1 wait=no"), "");
+    machine.holder_gone(small);
+    EXPECT_EQ(state_of(whole), LeaseState::active);
+    machine.holder_gone(whole);
+    EXPECT_EQ(state_of(late), LeaseState::active);
+}
+
+TEST_F(Step, AWaiterGivesUpWhenItsTimeIsOver) {
+    machine.acquire("node=0");
+    const auto waiter = machine.acquire("node=0 wait=10s");
+    ASSERT_TRUE(core::next_deadline(machine.state));
+    pass(Micros(9'000'000));
+    EXPECT_EQ(state_of(waiter), LeaseState::queued);
+    pass(Micros(1'000'000));
+    EXPECT_EQ(state_of(waiter), LeaseState::refused);
+    EXPECT_EQ(machine.lease(waiter).failure, Errc::not_now);
+}
+
+TEST_F(Step, AWaiterThatVanishesLeavesTheQueue) {
+    const auto first = machine.acquire("node=0");
+    const auto waiter = machine.acquire("node=0 wait=forever");
+    const auto next = machine.acquire("node=0 wait=forever");
+    machine.holder_gone(waiter);
+    EXPECT_TRUE(model::is_over(state_of(waiter)));
+    machine.holder_gone(first);
+    EXPECT_EQ(state_of(next), LeaseState::active);
+}
+
+TEST_F(Step, LeasesThatDisagreeOnAKnobExcludeEachOther) {
+    const auto off = machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    const auto on = machine.acquire("node=1 numa-balancing=on required=numa-balancing wait=forever");
+    EXPECT_EQ(state_of(on), LeaseState::queued);
+    EXPECT_NE(machine.lease(on).in_the_way[0].find("numa_balancing: held at 0"), std::string::npos);
+    EXPECT_EQ(machine.acquire("node=1 numa-balancing=on required=numa-balancing wait=no"), "");
+    machine.holder_gone(off);
+    EXPECT_EQ(state_of(on), LeaseState::active);
+    EXPECT_EQ(machine.knobs[kBalancing], "1");
+}
+
+TEST_F(Step, AKnobOfAPolicyThatIsHeldOtherwiseIsSkippedAndSaid) {
+    machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    const auto second = machine.acquire("node=1 numa-balancing=on");
+    EXPECT_EQ(state_of(second), LeaseState::active);
+    ASSERT_FALSE(machine.lease(second).notes.empty());
+    EXPECT_NE(machine.lease(second).notes[0].find("left as it is"), std::string::npos);
+}
+
+TEST_F(Step, KeepConflictsWithNobody) {
+    machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    EXPECT_EQ(state_of(machine.acquire("node=1 numa-balancing=keep required=numa-balancing")), LeaseState::active);
+}
+
+TEST_F(Step, ANestedLeaseIsASubsetAndNeverWaitsOnItsAncestor) {
+    const auto parent = machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    const auto child = machine.acquire("cores=1", 0, parent);
+    EXPECT_EQ(state_of(child), LeaseState::active);
+    EXPECT_TRUE(machine.lease(parent).placement.cpus.covers(machine.lease(child).placement.cpus));
+    EXPECT_EQ(machine.acquire("cores=1 numa-balancing=on required=numa-balancing wait=forever", 0, parent), "")
+        << "its own parent will not end before it";
+    const auto sibling = machine.acquire("cores=3", 0, parent);
+    EXPECT_FALSE(machine.lease(child).placement.cpus.intersects(machine.lease(sibling).placement.cpus));
+    machine.holder_gone(parent);
+    EXPECT_EQ(state_of(child), LeaseState::active);
+    EXPECT_EQ(machine.lease(child).caller.parent, "");
+}
+
+TEST_F(Step, ReleaseRefusesWhileProcessesLive) {
+    const auto id = machine.acquire("node=0");
+    const auto refused = machine.handle(core::Release{id, true});
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->code, Errc::in_use);
+    EXPECT_EQ(state_of(id), LeaseState::active);
+    EXPECT_FALSE(machine.handle(core::Release{id, false}));
+    EXPECT_EQ(state_of(id), LeaseState::ended);
+    EXPECT_EQ(machine.handle(core::Release{"c99", false})->code, Errc::no_such_lease);
+}
+
+TEST_F(Step, StopIsTermThenKillAfterTheGrace) {
+    const auto id = machine.acquire("node=0");
+    machine.handle(core::Stop{id, Micros(5'000'000), "root"});
+    EXPECT_EQ(machine.signals, std::vector<int>{SIGTERM});
+    pass(Micros(4'000'000));
+    EXPECT_EQ(machine.signals.size(), 1U);
+    pass(Micros(1'000'000));
+    EXPECT_EQ(machine.signals, (std::vector<int>{SIGTERM, SIGKILL}));
+    machine.holder_gone(id);
+    EXPECT_EQ(state_of(id), LeaseState::ended);
+    EXPECT_NE(machine.lease(id).reason.find("stopped by root"), std::string::npos);
+}
+
+TEST_F(Step, TimeIsUpAfterTheTimeAskedFor) {
+    const auto id = machine.acquire("node=0 time=60s");
+    pass(Micros(59'000'000));
+    EXPECT_TRUE(machine.signals.empty());
+    pass(Micros(1'000'000));
+    EXPECT_EQ(machine.signals, std::vector<int>{SIGTERM});
+    pass(Micros(10'000'000));
+    EXPECT_EQ(machine.signals.back(), SIGKILL);
+    EXPECT_EQ(state_of(id), LeaseState::active) << "until its processes are really gone";
+}
+
+TEST_F(Step, AJoinedProcessIsAHolder) {
+    const auto id = machine.acquire("node=0");
+    EXPECT_FALSE(machine.handle(core::Join{id, {.pid = 77, .start_time = 5}}));
+    EXPECT_EQ(machine.lease(id).holders.size(), 2U);
+    EXPECT_TRUE(machine.handle(core::Join{"c99", {}}));
+}
+
+TEST_F(Step, NothingIsGrantedWhileTheDaemonStops) {
+    const auto id = machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    machine.handle(core::Shutdown{});
+    EXPECT_EQ(state_of(id), LeaseState::ended);
+    EXPECT_EQ(machine.knobs[kBalancing], "1");
+    EXPECT_EQ(machine.acquire("node=1"), "");
+}
+
+TEST_F(Step, DroppingCachesIsRateLimitedAndSparesOtherUsers) {
+    const auto first = machine.acquire("node=0 share=yes page-cache=drop required=page-cache", 1001);
+    EXPECT_EQ(state_of(first), LeaseState::active);
+    EXPECT_EQ(machine.acquire("node=0 share=yes page-cache=drop required=page-cache", 1001), "");
+    EXPECT_NE(machine.last_refusal.detail.find("once a minute"), std::string::npos);
+    machine.now.boot += Micros(61'000'000);
+    EXPECT_EQ(machine.acquire("node=0 share=yes page-cache=drop required=page-cache", 1002), "");
+    EXPECT_NE(machine.last_refusal.detail.find("another user's lease"), std::string::npos);
+}
+
+TEST_F(Step, NothingIsDueWhileNothingWaits) {
+    machine.acquire("node=0 numa-balancing=off hugepages=2M=4M");
+    EXPECT_FALSE(core::next_deadline(machine.state));
+}
+
+TEST_F(Step, AnUnknownRecordIsIgnoredByName) {
+    std::vector<std::string> ignored;
+    const auto state = core::replay(
+        {{.type = "future", .key = "x"}, {.type = "row", .key = "nonsense"}, {.type = "lease", .key = "c1"}}, ignored);
+    EXPECT_EQ(ignored.size(), 3U);
+    EXPECT_TRUE(core::idle(state));
+}
+
+TEST(ChooseConfinement, FollowsWhereTheCallerIs) {
+    struct Case {
+        std::string cgroup;
+        bool systemd;
+        std::string parent;
+        model::ConfinementKind kind;
+        std::string unit;
+        std::string slice;
+    };
+    using enum model::ConfinementKind;
+    for (const auto& it : std::vector<Case>{
+             {"/user.slice/user-1001.slice/session-3.scope", true, "", scope, "numalease-c5.scope", "user-1001.slice"},
+             {"/user.slice/user-0.slice/user@0.service/app.slice/x.service", true, "", scope, "numalease-c5.scope",
+              "user-0.slice"},
+             {"/system.slice/llama.service", true, "", unit, "llama.service", ""},
+             {"/system.slice/system-getty.slice/getty@tty1.service", true, "", unit, "getty@tty1.service", ""},
+             {"/system.slice/docker-abc.scope", true, "", affinity, "", ""},
+             {"/system.slice/containerd.service/kubepods/pod1", true, "", affinity, "", ""},
+             {"/machine.slice/libpod-1.scope/container", true, "", affinity, "", ""},
+             {"/init.scope", true, "", affinity, "", ""},
+             {"/", true, "", affinity, "", ""},
+             {"", true, "", affinity, "", ""},
+             {"/user.slice/user-1001.slice/session-3.scope", false, "", affinity, "", ""},
+             {"/user.slice/user-1001.slice/numalease-c1.scope", true, "c1", affinity, "", ""}}) {
+        const model::Caller caller{.cgroup = it.cgroup, .parent = it.parent};
+        const auto chosen = core::choose_confinement(caller, "c5", it.systemd);
+        EXPECT_EQ(chosen.kind, it.kind) << it.cgroup;
+        EXPECT_EQ(chosen.unit, it.unit) << it.cgroup;
+        EXPECT_EQ(chosen.slice, it.slice) << it.cgroup;
+        EXPECT_FALSE(chosen.why.empty());
+    }
+}
+
+}  // namespace
+}  // namespace numalease

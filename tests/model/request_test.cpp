@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include "model/lease.hpp"
+#include "model/request.hpp"
+
+namespace numalease::model {
+namespace {
+
+Request parsed(const std::string& field, const std::string& text) {
+    Request request;
+    const auto set = set_field(request, field, text);
+    EXPECT_TRUE(set) << (set ? "" : set.error().detail);
+    return request;
+}
+
+TEST(Request, EveryFieldComesBackFromItsText) {
+    const std::vector<std::pair<std::string, std::string>> samples{{"policy", "single-node"},
+                                                                   {"socket", "0-1"},
+                                                                   {"node", "any:2"},
+                                                                   {"node", "all"},
+                                                                   {"cores", "8"},
+                                                                   {"mode", "all"},
+                                                                   {"near", "pci:0000:81:00.0"},
+                                                                   {"memory", "12G"},
+                                                                   {"memory-is-estimate", "yes"},
+                                                                   {"mempolicy", "interleave"},
+                                                                   {"weights", "0=3,2=1"},
+                                                                   {"numa-balancing", "off"},
+                                                                   {"thp", "always"},
+                                                                   {"thp-defrag", "defer+madvise"},
+                                                                   {"zone-reclaim", "1"},
+                                                                   {"hugepages", "2M=8G@0,2-3,1G=4G"},
+                                                                   {"hugepages", "2M=4G..8G"},
+                                                                   {"page-cache", "drop"},
+                                                                   {"share", "yes"},
+                                                                   {"isolated", "yes"},
+                                                                   {"wait", "90s"},
+                                                                   {"wait", "forever"},
+                                                                   {"wait", "no"},
+                                                                   {"time", "2h"},
+                                                                   {"reason", "a benchmark = 100%"},
+                                                                   {"command", "llama-server -m x.gguf"},
+                                                                   {"required", "node,hugepages"}};
+    std::set<std::string> seen;
+    for (const auto& [field, text] : samples) {
+        auto request = parsed(field, text);
+        seen.insert(field);
+        Request again;
+        for (const auto& [key, value] : to_dict(request))
+            EXPECT_TRUE(set_field(again, key, std::get<std::string>(value.v))) << key;
+        EXPECT_EQ(again, request) << field << '=' << text;
+    }
+    for (const auto& field : request_fields())
+        EXPECT_TRUE(seen.contains(std::string(field.name))) << field.name << " has no sample";
+}
+
+TEST(Request, NamesTheFieldItRefuses) {
+    const std::vector<std::pair<std::string, std::string>> wrong{{"node", "0-"},
+                                                                 {"node", ""},
+                                                                 {"node", "any:0"},
+                                                                 {"node", "any:x"},
+                                                                 {"node", "1024"},
+                                                                 {"socket", "0,,2"},
+                                                                 {"cores", "0"},
+                                                                 {"cores", "-1"},
+                                                                 {"cores", "99999999999999999999"},
+                                                                 {"memory", "8X"},
+                                                                 {"memory", "99999999T"},
+                                                                 {"mempolicy", "binding"},
+                                                                 {"weights", "0=0"},
+                                                                 {"weights", "0=256"},
+                                                                 {"weights", "x"},
+                                                                 {"numa-balancing", "2"},
+                                                                 {"thp", "sometimes"},
+                                                                 {"zone-reclaim", "8"},
+                                                                 {"hugepages", "2M"},
+                                                                 {"hugepages", "2M=3M"},
+                                                                 {"hugepages", "2M=8G@"},
+                                                                 {"hugepages", "2M=8G..4G"},
+                                                                 {"hugepages", "0=0"},
+                                                                 {"wait", "soon"},
+                                                                 {"time", "-1s"},
+                                                                 {"share", "maybe"},
+                                                                 {"reason", std::string("a\nb")},
+                                                                 {"reason", std::string("a\0b", 3)},
+                                                                 {"reason", "\x1b[31m"},
+                                                                 {"reason", std::string(5000, 'x')},
+                                                                 {"no-such-field", "1"}};
+    for (const auto& [field, text] : wrong) {
+        Request request;
+        const auto set = set_field(request, field, text);
+        ASSERT_FALSE(set) << field << '=' << text;
+        EXPECT_EQ(set.error().code, Errc::invalid_request);
+        EXPECT_NE(set.error().detail.find(field), std::string::npos) << set.error().detail;
+    }
+}
+
+TEST(Request, FromTheBusEveryValueIsTextAndEveryKeyKnown) {
+    EXPECT_FALSE(request_from_dict({{"node", std::uint64_t{0}}}));
+    EXPECT_FALSE(request_from_dict({{"nodes", "0"}}));
+    EXPECT_FALSE(request_from_dict({{"node", "0"}, {"socket", "0"}}));
+    EXPECT_FALSE(request_from_dict({{"weights", "0=2"}}));
+    EXPECT_FALSE(request_from_dict({{"required", "nothing"}}));
+    EXPECT_TRUE(request_from_dict({{"weights", "0=2"}, {"mempolicy", "weighted"}, {"required", "weights"}}));
+}
+
+TEST(Lease, ComesBackFromItsJournalLine) {
+    Lease lease{.id = "c7", .state = LeaseState::active, .stage = Stage::done, .reason = "granted = yes 100%\t\"x\""};
+    lease.failure = Errc::io;
+    lease.caller = {.uid = 1001,
+                    .gid = 100,
+                    .process = {42, 4711},
+                    .command = "we ird)",
+                    .cgroup = "/user.slice/a b",
+                    .allowed_cpus = {0, 1},
+                    .allowed_nodes = {0},
+                    .parent = "c3"};
+    lease.request.reason = "ünïcode";
+    lease.request.hugepages.push_back({2 * kMiB, kGiB, kGiB, NodeSet{1}});
+    lease.placement = {.cpus = {0, 1, 65},
+                       .nodes = {0, 2},
+                       .cores = 2,
+                       .threads = 3,
+                       .promise = {{0, 5}, {2, 7}},
+                       .why = {"a", "b"},
+                       .runners_up = {"c"}};
+    lease.confinement = {.kind = ConfinementKind::unit,
+                         .unit = "x.service",
+                         .slice = "",
+                         .cgroup = "/x",
+                         .effective_cpus = {0},
+                         .effective_nodes = {0},
+                         .prior_known = true,
+                         .prior_cpus = "0-3",
+                         .prior_nodes = "",
+                         .why = "so"};
+    lease.holders = {{42, 4711}, {43, 1}};
+    lease.knobs = {{{.knob = Knob::hugepages, .node = 3, .page_size = kGiB}, "4", "1", "3", "short"},
+                   {{.knob = Knob::thp_defrag}, "a", "b", "c", ""}};
+    lease.notes = {"one", "two"};
+    lease.queued = {Micros(1), Micros(2)};
+    lease.started = {Micros(3), Micros(4)};
+    lease.expires = Micros(99);
+    lease.signals_sent = 1;
+    const auto line = flatten(to_dict(lease));
+    for (const char c : line) EXPECT_TRUE(c >= 0x20 && c < 0x7f);
+    const auto again = lease_from_dict(unflatten(line).value());
+    ASSERT_TRUE(again);
+    EXPECT_EQ(*again, lease);
+}
+
+TEST(KnobKey, ComesBackFromItsTextForEveryRow) {
+    for (const auto& row : kKnobTable) {
+        KnobKey key{.knob = row.knob};
+        if (row.path.find("{node}") != std::string_view::npos) key.node = 73;
+        if (row.path.find("{kib}") != std::string_view::npos) key.page_size = 16 * kGiB;
+        EXPECT_EQ(KnobKey::parse(key.text()), key) << key.text();
+        EXPECT_EQ(row_of(row.knob).name, row.name) << "the table is in the order of the enum";
+        EXPECT_EQ(key.path().find('{'), std::string::npos);
+    }
+    for (const std::string text :
+         {"", "numa", "numa_balancing/node0", "hugepages", "hugepages/2M", "hugepages/2M/0", "weight/nodex"})
+        EXPECT_FALSE(KnobKey::parse(text)) << text;
+}
+
+TEST(Value, RefusesHostileJournalLines) {
+    std::string deep = "a";
+    for (int i = 0; i < 20; ++i) deep += ".a";
+    for (const std::string line : {"a", "=1", "a=%", "a=%4", "a=%zz", "a=1  b=2", (deep + "=1").c_str()})
+        EXPECT_FALSE(unflatten(line)) << line;
+}
+
+TEST(Errors, EveryCodeHasItsOwnRow) {
+    for (std::size_t i = 0; i < kErrcTable.size(); ++i) EXPECT_EQ(static_cast<std::size_t>(kErrcTable[i].code), i);
+    EXPECT_EQ(kErrcTable.back().code, Errc::internal) << "a new code needs a row";
+}
+
+}  // namespace
+}  // namespace numalease::model
