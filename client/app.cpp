@@ -1,5 +1,6 @@
 #include "client/app.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -131,8 +132,10 @@ int dispatch(const Argv& words) {
 
 policies::Library load_library() {
     const char* home = std::getenv("HOME");
-    // A user's own files are not read for root: HOME may be somebody else's under sudo.
-    return policies::load(policies::search_path(home != nullptr && geteuid() != 0 ? home : ""));
+    struct stat facts{};
+    // Only a home of one's own: under sudo or su it may still be somebody else's. Root reads none.
+    const bool own = home != nullptr && geteuid() != 0 && stat(home, &facts) == 0 && facts.st_uid == geteuid();
+    return policies::load(policies::search_path(own ? home : ""));
 }
 
 int run_client(int argc, char** argv) {

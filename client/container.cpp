@@ -9,7 +9,7 @@ namespace numalease::client {
 namespace {
 
 /// Options of docker, nerdctl, podman and compose that stand before the verb and take a value.
-constexpr std::array<std::string_view, 24> kValued{"-H",
+constexpr std::array<std::string_view, 40> kValued{"-H",
                                                    "--host",
                                                    "-c",
                                                    "--context",
@@ -32,10 +32,26 @@ constexpr std::array<std::string_view, 24> kValued{"-H",
                                                    "--root",
                                                    "--runroot",
                                                    "--cgroup-manager",
-                                                   "--storage-driver"};
+                                                   "--storage-driver",
+                                                   "--tlscacert",
+                                                   "--tlscert",
+                                                   "--tlskey",
+                                                   "--runtime",
+                                                   "--runtime-flag",
+                                                   "--storage-opt",
+                                                   "--identity",
+                                                   "--tmpdir",
+                                                   "--module",
+                                                   "--conmon",
+                                                   "--events-backend",
+                                                   "--data-root",
+                                                   "--snapshotter",
+                                                   "--parallel",
+                                                   "--progress",
+                                                   "--ansi"};
 
 /// Verbs that start work in a container.
-constexpr std::array<std::string_view, 6> kStarting{"run", "start", "restart", "exec", "up", "deploy"};
+constexpr std::array<std::string_view, 7> kStarting{"run", "start", "restart", "exec", "up", "deploy", "play"};
 
 template <class Words>
 bool is_one_of(const Words& words, std::string_view word) {
@@ -60,7 +76,8 @@ Verb verb_of(const Argv& argv, std::size_t program) {
         if (argv[i].starts_with('-')) continue;
         verb.text += ' ' + argv[i];
         verb.end = i + 1;
-        if (!compose && (argv[i] == "compose" || argv[i] == "container" || argv[i] == "pod" || argv[i] == "stack")) {
+        if (!compose && (argv[i] == "compose" || argv[i] == "container" || argv[i] == "pod" || argv[i] == "stack" ||
+                         argv[i] == "kube")) {
             compose = true;
             continue;
         }

@@ -75,7 +75,8 @@ json as_json(const Dict& dict) {
     return out;
 }
 
-std::string dumped(const json& value) { return value.dump(2, ' ', false, json::error_handler_t::replace) + '\n'; }
+/// In ASCII: other people's text may hold C1 control characters, and JSON goes to terminals too.
+std::string dumped(const json& value) { return value.dump(2, ' ', true, json::error_handler_t::replace) + '\n'; }
 
 }  // namespace
 

@@ -135,11 +135,12 @@ std::string Report::text() const {
 }
 
 Result<void> write_atomically(const std::string& file, const std::string& text) {
-    constexpr mode_t kMode = 0644;
+    const auto mask = umask(0);
+    umask(mask);
     auto temporary = file + ".XXXXXX";
     const int fd = mkostemp(temporary.data(), O_CLOEXEC);
     if (fd < 0) return fail(Errc::io, "report " + file + ": " + std::strerror(errno), errno);
-    fchmod(fd, kMode);
+    fchmod(fd, 0666 & ~mask);  // as for any file that the user makes
     auto wrote = write_all(fd, text, file);
     close(fd);
     if (wrote && rename(temporary.c_str(), file.c_str()) < 0)

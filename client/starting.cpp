@@ -42,6 +42,9 @@ using Words = std::vector<std::string>;
 
 /// Never returns: between fork and exec in a child.
 [[noreturn]] void become(const Words& words) {
+    // Meant for the service that we may be part of: its manager would take the daemon's word for the service's.
+    for (const auto* name : {"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS"})
+        unsetenv(name);
     std::vector<char*> argv;
     for (const auto& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
@@ -110,7 +113,9 @@ Result<void> start_session(const std::string& program, const Endpoint& endpoint)
     std::array<int, 2> ready{};
     if (pipe2(ready.data(), O_CLOEXEC) < 0) return fail(Errc::no_daemon, "cannot make a pipe", errno);
     std::error_code ignored;
+    const auto before = umask(022);  // nobody else may write where the journal will be
     fs::create_directories(endpoint.runtime_directory, ignored);
+    umask(before);
     auto words = daemon_words(program, endpoint);
     words.insert(words.end(), {"--ready-fd", std::to_string(ready[1])});
     const auto log = log_path(endpoint);
@@ -174,7 +179,9 @@ Result<std::string> daemon_path() {
     std::error_code error;
     const auto here = fs::read_symlink("/proc/self/exe", error).parent_path();
     for (const auto& candidate : {here / "numa-leased", here / "../libexec/numa-leased", fs::path(NUMALEASE_DAEMON)})
-        if (access(candidate.c_str(), X_OK) == 0) return candidate.lexically_normal().string();
+        // Without /proc, `here` is empty, and "numa-leased" would be looked for in the working directory.
+        if (candidate.is_absolute() && access(candidate.c_str(), X_OK) == 0)
+            return candidate.lexically_normal().string();
     return fail(Errc::no_daemon, std::string("the program numa-leased is neither beside numa-leasectl nor at ") +
                                      NUMALEASE_DAEMON + "; install the package again");
 }

@@ -22,12 +22,6 @@ namespace {
 constexpr Micros kFirstRetry{50'000};
 constexpr Micros kLastRetry{30'000'000};
 
-Micros retry_delay(unsigned failures) {
-    Micros delay = kFirstRetry;
-    for (unsigned i = 1; i < failures && delay < kLastRetry; ++i) delay *= 2;
-    return std::min(delay, kLastRetry);
-}
-
 std::uint64_t number(const std::string& text) {
     std::uint64_t value = 0;
     std::from_chars(text.data(), text.data() + text.size(), value);
@@ -35,6 +29,12 @@ std::uint64_t number(const std::string& text) {
 }
 
 }  // namespace
+
+Micros retry_delay(unsigned failures) {
+    Micros delay = kFirstRetry;
+    for (unsigned i = 1; i < failures && delay < kLastRetry; ++i) delay *= 2;
+    return std::min(delay, kLastRetry);
+}
 
 model::Result<void> Stepper::want(model::Lease& lease, const Lever& lever) {
     const auto found = observed_.knobs.find(lever.key);
@@ -47,6 +47,7 @@ model::Result<void> Stepper::want(model::Lease& lease, const Lever& lever) {
     if (!fresh && !row.in_flight && !row.writing && current != row.written) row.written.reset();
     row.wants[lease.id] = lever.value;
     row.settling.clear();
+    row.retry_at = Micros(0);  // the newcomer does not wait for the next try of an earlier restore
     lease.knobs.push_back({lever.key, lever.value, row.prior, "", ""});
     return {};
 }
@@ -59,6 +60,7 @@ model::Result<void> Stepper::want_pages(model::Lease& lease, const Lever& lever)
     auto [at, fresh] = state_.ledger.try_emplace(
         lever.key, Row{.key = lever.key, .prior = std::to_string(persistent), .pool_expected = persistent});
     at->second.shares[lease.id] = PoolShare{.asked = lever.pages, .at_least = lever.at_least};
+    at->second.retry_at = Micros(0);
     lease.knobs.push_back({lever.key, std::to_string(lever.pages), std::to_string(persistent), "", ""});
     return {};
 }
@@ -78,12 +80,22 @@ void Stepper::let_go(Row& row, const LeaseId& id) {
     if (in_flight && row.writing && number(*row.writing) > row.pool_expected) effects_.push_back(CancelResize{row.key});
 }
 
+bool Stepper::has_row(model::Knob knob) const {
+    return std::ranges::any_of(state_.ledger, [&](const auto& item) { return item.first.knob == knob; });
+}
+
 bool Stepper::reconcile_rows() {
     bool changed = false;
     for (auto at = state_.ledger.begin(); at != state_.ledger.end();) {
         auto& row = at->second;
         const auto found = observed_.knobs.find(row.key);
         bool forget = false;
+        // Writing a weight clears the switch: it goes back last.
+        const bool last = row.key.knob == model::Knob::weight_auto && row.wants.empty() && has_row(model::Knob::weight);
+        if (last) {
+            ++at;
+            continue;
+        }
         if (!row.in_flight && row.retry_at <= now_.boot && found != observed_.knobs.end()) {
             const auto& reading = found->second;
             row.retry_at = Micros(0);
@@ -151,7 +163,7 @@ bool Stepper::restore_shared(Row& row, const std::string& current) {
 }
 
 /// A resize has ended, or a crash ended it: what the count shows now is what came of it.
-void Stepper::settle_resize(Row& row, const model::PoolReading& pool, const std::string& note) {
+void Stepper::settle_resize(Row& row, const model::PoolReading& pool, bool seen_to_end, const std::string& note) {
     const auto target = number(*row.writing);
     const auto before = row.pool_expected;
     const auto persistent = pool.persistent();
@@ -160,7 +172,10 @@ void Stepper::settle_resize(Row& row, const model::PoolReading& pool, const std:
     const auto share = row.shares.find(std::exchange(row.pool_for, {}));
     if (share == row.shares.end()) return;
     if (target > before) {
-        const auto raised = std::min(persistent > before ? persistent - before : 0, target - before);
+        // Seen to its end, all of the rise is ours: before Linux 6.7 a per-node write overshoots by what other nodes
+        // have in surplus. After a crash somebody else may have added pages since.
+        const auto risen = persistent > before ? persistent - before : 0;
+        const auto raised = seen_to_end ? risen : std::min(risen, target - before);
         // The first pages of a rise are a bystander's surplus ones made persistent: nothing is gained by them.
         const auto taken_over = std::min(raised, row.pool_surplus);
         row.taken_over += taken_over;
@@ -191,14 +206,16 @@ void Stepper::charge_missing_pages(Row& row, std::uint64_t persistent) {
 
 /// Returns true when the row can be forgotten.
 bool Stepper::reconcile_pool(Row& row, const model::PoolReading& pool) {
-    if (row.writing) settle_resize(row, pool, "");
+    if (row.writing) settle_resize(row, pool, false, "");
     charge_missing_pages(row, pool.persistent());
     for (auto at = row.shares.begin(); at != row.shares.end();) {
         auto& [id, share] = *at;
         const bool holds = share.got > 0 || (row.shares.size() == 1 && row.taken_over > 0);
         if (share.releasing && holds) {
             give_back(row, id, share, pool);
-            return false;
+            if (row.in_flight) return false;
+            ++at;  // pinned by some process: nobody else's growth waits for that
+            continue;
         }
         at = share.releasing ? row.shares.erase(at) : std::next(at);
     }
@@ -207,7 +224,7 @@ bool Stepper::reconcile_pool(Row& row, const model::PoolReading& pool) {
         if (share.done) continue;
         // The kernel first turns surplus pages into persistent ones and only then adds new ones: to gain `asked` free
         // pages the surplus must be asked for on top. It returns to surplus when the share is given back.
-        start_resize(row, id, pool.persistent() + pool.surplus + share.asked, pool);
+        start_resize(row, id, pool.persistent() + pool.surplus + share.asked, 0, pool);
         return false;
     }
     return row.shares.empty();
@@ -218,7 +235,8 @@ void Stepper::give_back(Row& row, const LeaseId& id, const PoolShare& share, con
     auto giveable = std::min({share.got, pool.free, global});
     // The kernel frees free pages before it turns used ones into surplus: what was taken over can only go back to being
     // surplus with the last share, or another lease's pages would be freed in its place.
-    if (giveable == share.got && row.shares.size() == 1) giveable += row.taken_over;
+    const auto to_surplus = giveable == share.got && row.shares.size() == 1 ? row.taken_over : 0;
+    giveable += to_surplus;
     if (giveable == 0) {
         const auto lease = state_.leases.find(id);
         stuck(row, std::to_string(share.got) + " pages of " + id +
@@ -226,7 +244,7 @@ void Stepper::give_back(Row& row, const LeaseId& id, const PoolShare& share, con
                        " are still in use by some process");
         return;
     }
-    start_resize(row, id, pool.persistent() - std::min(pool.persistent(), giveable), pool);
+    start_resize(row, id, pool.persistent() - std::min(pool.persistent(), giveable), to_surplus, pool);
 }
 
 void Stepper::start_write(Row& row, std::string value) {
@@ -236,14 +254,15 @@ void Stepper::start_write(Row& row, std::string value) {
     effects_.push_back(WriteKnob{row.op, row.key, std::move(value)});
 }
 
-void Stepper::start_resize(Row& row, const LeaseId& id, std::uint64_t target, const model::PoolReading& pool) {
+void Stepper::start_resize(Row& row, const LeaseId& id, std::uint64_t target, std::uint64_t to_surplus,
+                           const model::PoolReading& pool) {
     row.pool_expected = pool.persistent();
     row.writing = std::to_string(target);
     row.pool_for = id;
     row.pool_surplus = pool.surplus;
     row.in_flight = true;
     row.op = state_.next_op++;
-    effects_.push_back(ResizePool{row.op, row.key, target, target > row.pool_expected});
+    effects_.push_back(ResizePool{row.op, row.key, target, to_surplus, target > row.pool_expected});
 }
 
 void Stepper::row_done(Row& row, const Done& done) {
@@ -277,8 +296,11 @@ void Stepper::shared_done(Row& row, const Done& done) {
     }
     const auto wants = row.wants;
     for (const auto& [id, value] : wants)
-        if (auto& lease = state_.leases.at(id); lease.state == LeaseState::preparing)
+        // A failed restore that a newcomer has overtaken is no failure of what he asked for.
+        if (auto& lease = state_.leases.at(id); value == asked && lease.state == LeaseState::preparing)
             lever_failed(lease, row.key, *error);
+    // Who is active holds on, and the next try must not follow at once: a knob that refuses would be written for ever.
+    if (!row.wants.empty()) stuck(row, error->detail);
 }
 
 /// What came of growing a pool for a lease: enough, or everything is undone.
@@ -309,7 +331,7 @@ void Stepper::pool_done(Row& row, const Done& done) {
     }
     const auto before = row.pool_expected;
     const bool shrinking = row.writing && number(*row.writing) < before;
-    if (row.writing) settle_resize(row, *done.reading.pool, done.note);
+    if (row.writing) settle_resize(row, *done.reading.pool, true, done.note);
     if (shrinking && row.pool_expected >= before) {
         stuck(row, "the kernel gave none of them back" + (done.error ? ": " + done.error->detail : std::string()));
     } else {

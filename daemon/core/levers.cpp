@@ -93,6 +93,7 @@ std::vector<Lever> pool_levers(const model::Request& request, const model::Place
         }
     }
     std::vector<Lever> levers;
+    levers.reserve(out.size());
     for (auto& [key, lever] : out) levers.push_back(std::move(lever));
     return levers;
 }

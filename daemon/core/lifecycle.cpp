@@ -6,10 +6,20 @@
 namespace numalease::core {
 
 using model::ConfinementKind;
-using model::Errc;
 using model::Lease;
 using model::LeaseState;
 using model::Stage;
+
+namespace {
+
+constexpr unsigned kPatience = 4;  ///< tries to put a unit back, before whoever waits is told that it refuses
+
+}  // namespace
+
+bool is_stuck(const State& state, const model::LeaseId& id) {
+    const auto retry = state.unit_retries.find(id);
+    return retry != state.unit_retries.end() && retry->second.failures >= kPatience;
+}
 
 void Stepper::begin_preparing(Lease& lease, model::Placement placement) {
     lease.placement = std::move(placement);
@@ -38,7 +48,21 @@ bool Stepper::stage_is_done(const Lease& lease) const {
         const auto share = row.shares.find(lease.id);
         if (share != row.shares.end() && !share->second.done) return false;
     }
-    return true;
+    if (lease.stage != Stage::hugepages) return true;
+    const auto* owner = unit_owner(lease);
+    return owner == nullptr || owner->state != LeaseState::ending || is_stuck(state_, owner->id);
+}
+
+/// The lease whose masks are on the unit that this one would confine, also while they are taken off again. What the
+/// unit says meanwhile is ours and must not become a prior.
+const Lease* Stepper::unit_owner(const Lease& lease) const {
+    const auto wanted = choose_confinement(lease.caller, lease.id, observed_.systemd);
+    if (wanted.kind != ConfinementKind::unit) return nullptr;
+    for (const auto& [id, other] : state_.leases)
+        if (id != lease.id && !model::is_over(other.state) && other.confinement.kind == ConfinementKind::unit &&
+            other.confinement.unit == wanted.unit)
+            return &other;
+    return nullptr;
 }
 
 void Stepper::enter_stage(Lease& lease, Stage stage) {
@@ -60,6 +84,11 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 }
             break;
         case Stage::inspect:
+            if (const auto* owner = unit_owner(lease); owner != nullptr) {
+                fail_lease(lease, {model::Errc::not_now, owner->confinement.unit + " is confined for " + owner->id +
+                                                             " already; ask again from inside it, or when it is over"});
+                return;
+            }
             lease.confinement = choose_confinement(lease.caller, lease.id, observed_.systemd);
             if (lease.confinement.kind == ConfinementKind::unit)
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
@@ -118,8 +147,13 @@ void Stepper::begin_ending(Lease& lease, std::string reason) {
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
     lease.expires.reset();
+    let_everything_go(lease);
+    if (unit_touched) unconfine(lease.id);
+}
+
+/// Its part of every knob, and its children, which are its parent's now. Can be done twice.
+void Stepper::let_everything_go(const Lease& lease) {
     for (auto& [key, row] : state_.ledger) let_go(row, lease.id);
-    if (unit_touched) effects_.push_back(Unconfine{lease_op(lease.id), lease.id});
     for (auto& [id, other] : state_.leases)
         if (other.caller.parent == lease.id) other.caller.parent = lease.caller.parent;
 }
@@ -131,6 +165,7 @@ bool Stepper::finish_endings() {
         const auto settles = [&](const auto& item) { return item.second.settling.contains(lease.id); };
         const auto owns = [&](const auto& op) { return op.second == lease.id; };
         if (std::ranges::any_of(state_.ledger, settles) || std::ranges::any_of(state_.lease_ops, owns)) continue;
+        if (state_.unit_retries.contains(id)) continue;
         lease.state = lease.failure ? LeaseState::refused : LeaseState::ended;
         lease.ended = now_;
         changed = true;
@@ -143,6 +178,7 @@ void Stepper::lease_op_done(const Done& done) {
     if (op == state_.lease_ops.end()) return;
     auto& lease = state_.leases.at(op->second);
     state_.lease_ops.erase(op);
+    const bool unconfines = state_.unconfines.erase(done.op) != 0;
     if (const auto join = state_.joins.find(done.op); join != state_.joins.end()) {
         if (done.error) {
             refusal_ = done.error;
@@ -154,8 +190,10 @@ void Stepper::lease_op_done(const Done& done) {
     }
     if (!done.note.empty()) lease.notes.push_back(done.note);
     if (lease.state != LeaseState::preparing) {
-        if (done.error) reports_.push_back({{}, lease.id + ": " + done.error->detail});
-        if (done.error) lease.notes.push_back(done.error->detail);
+        if (done.error)
+            late_op_failed(lease, *done.error, unconfines);
+        else if (unconfines)
+            state_.unit_retries.erase(lease.id);
         return;
     }
     switch (lease.stage) {
@@ -175,6 +213,33 @@ void Stepper::lease_op_done(const Done& done) {
             break;
         default: break;
     }
+}
+
+/// The fourth law holds for units too: an ending waits, in the journal, until systemd has put its unit back.
+void Stepper::late_op_failed(Lease& lease, const model::Error& error, bool unconfines) {
+    if (lease.state == LeaseState::ending && unconfines) {
+        auto& retry = state_.unit_retries[lease.id];
+        retry.failures += 1;
+        retry.at = now_.boot + retry_delay(retry.failures);
+        if (retry.failures == kPatience) lease.reason += "; " + error.detail + "; it is tried on";
+    }
+    if (std::ranges::find(lease.notes, error.detail) != lease.notes.end()) return;
+    lease.notes.push_back(error.detail);
+    reports_.push_back({{}, lease.id + ": " + error.detail});
+}
+
+void Stepper::retry_units() {
+    for (auto& [id, retry] : state_.unit_retries) {
+        if (retry.at.count() == 0 || retry.at > now_.boot) continue;
+        retry.at = model::Micros(0);
+        unconfine(id);
+    }
+}
+
+void Stepper::unconfine(const model::LeaseId& id) {
+    const auto op = lease_op(id);
+    state_.unconfines.insert(op);
+    effects_.push_back(Unconfine{op, id});
 }
 
 std::uint64_t Stepper::lease_op(const model::LeaseId& id) {

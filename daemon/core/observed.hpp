@@ -33,9 +33,9 @@ struct Observed {
     std::map<unsigned, NodeMemory> memory;                            ///< by node
     std::map<model::LeaseId, std::map<unsigned, model::Bytes>> used;  ///< what each lease holds already, where known
     std::map<model::KnobKey, KnobReading> knobs;                      ///< those `core::watched` names
-    model::CpuSet foreign_cpus;  ///< held by surviving numalease scopes that no lease explains
+    model::CpuSet foreign_cpus;                ///< held by surviving numalease scopes that no lease explains
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node, from the site configuration
-    bool systemd = false;        ///< a systemd manager can confine
+    bool systemd = false;                      ///< a systemd manager can confine
 };
 
 }  // namespace numalease::core

@@ -19,6 +19,8 @@ NoPlace no(Errc code, std::string detail, std::vector<LeaseId> in_the_way = {}) 
     return {.error = {code, std::move(detail)}, .in_the_way = std::move(in_the_way)};
 }
 
+Error no_evict() { return {Errc::unsupported, "page-cache: evict is not in this version; use reclaim or drop"}; }
+
 /// What a lease still has to get of its promise, per node.
 std::map<unsigned, model::Bytes> outstanding(const Lease& lease, const Observed& observed) {
     auto out = lease.placement.promise;
@@ -68,6 +70,12 @@ void Stepper::operator()(const Acquire& input) {
                 .request = input.request,
                 .holders = {input.caller.process},
                 .queued = now_};
+    // A parent can end while polkit is asked: a child of what is over would be placed as if it were alone.
+    while (!lease.caller.parent.empty()) {
+        const auto parent = state_.leases.find(lease.caller.parent);
+        if (parent != state_.leases.end() && parent->second.state == LeaseState::active) break;
+        lease.caller.parent = parent == state_.leases.end() ? LeaseId() : parent->second.caller.parent;
+    }
     const auto ahead = lease.caller.parent.empty() && !state_.queue.empty();
     auto answer = ahead ? std::unexpected(no(Errc::not_now, state_.queue.front() + " is first in the queue",
                                              {state_.queue.front()}))
@@ -78,9 +86,12 @@ void Stepper::operator()(const Acquire& input) {
     if (!answer) {
         auto& why = answer.error();
         const auto waits = lease.request.wait.forever || lease.request.wait.time.count() > 0;
-        const bool can_end = !why.in_the_way.empty() && std::ranges::none_of(why.in_the_way, [&](const LeaseId& id) {
-            return is_ancestor(id, lease);
-        });
+        // A lease that is ending holds no CPUs any more, but perhaps still memory.
+        const bool ending = std::ranges::any_of(
+            state_.leases, [](const auto& item) { return item.second.state == LeaseState::ending; });
+        const bool can_end =
+            (!why.in_the_way.empty() || ending) &&
+            std::ranges::none_of(why.in_the_way, [&](const LeaseId& id) { return is_ancestor(id, lease); });
         why.error.detail += blockers_text(why.in_the_way);
         if (!why.fits_now.empty()) why.error.detail += "; fits now: " + why.fits_now;
         if (why.error.code == Errc::not_now && can_end && !waits) why.error.detail += "; or wait: --wait=forever";
@@ -99,9 +110,15 @@ void Stepper::operator()(const Acquire& input) {
 std::expected<void, NoPlace> Stepper::admit(Lease& lease) {
     auto placement = try_place(lease);
     if (!placement) return std::unexpected(std::move(placement.error()));
-    auto levers = agree_on_levers(lease, *placement);
+    auto refusal = page_cache_refusal(lease);
+    if (refusal && model::is_required(lease.request, "page-cache"))
+        return std::unexpected(NoPlace{.error = std::move(*refusal)});
+    auto levers = agree_on_levers(lease, *placement);  // last: it leaves notes
     if (!levers) return std::unexpected(std::move(levers.error()));
-    if (auto refusal = page_cache_refusal(lease)) return std::unexpected(NoPlace{.error = std::move(*refusal)});
+    if (refusal) {  // from a policy: best effort
+        lease.request.page_cache = model::PageCache::keep;
+        lease.notes.push_back(refusal->detail + "; left as it is");
+    }
     begin_preparing(lease, std::move(*placement));
     for (const auto& lever : *levers)
         if (auto wanted = want(lease, lever); !wanted) {  // required ones were looked at before: this one is not
@@ -160,8 +177,7 @@ std::optional<Error> Stepper::missing_lever(const model::Request& request) const
         return Error{Errc::impossible, "hugepages: no pages of " + model::bytes_text(item.page_size) +
                                            " here; this machine has " + (sizes.empty() ? "none" : sizes)};
     }
-    if (request.page_cache == model::PageCache::evict && model::is_required(request, "page-cache"))
-        return Error{Errc::unsupported, "page-cache: evict is not in this version; use reclaim or drop"};
+    if (request.page_cache == model::PageCache::evict && model::is_required(request, "page-cache")) return no_evict();
     if (request.page_cache == model::PageCache::reclaim && model::is_required(request, "page-cache"))
         for (const auto& node : observed_.topology.nodes)
             if (lacks({.knob = model::Knob::reclaim, .node = node.id}))
@@ -173,6 +189,7 @@ std::optional<Error> Stepper::missing_lever(const model::Request& request) const
 /// Dropping caches touches everybody: once a minute, and never under another user's lease.
 std::optional<Error> Stepper::page_cache_refusal(const Lease& lease) const {
     constexpr model::Micros kDropInterval{60'000'000};
+    if (lease.request.page_cache == model::PageCache::evict) return no_evict();
     if (lease.request.page_cache != model::PageCache::drop) return std::nullopt;
     for (const auto& [id, other] : state_.leases)
         if (model::occupies(other.state) && other.caller.uid != lease.caller.uid)
@@ -203,8 +220,11 @@ void Stepper::serve_queue() {
             continue;
         }
         const auto& why = answer.error();
-        if (why.error.code != Errc::not_now) {
-            refuse(lease, why.error);
+        const auto on_ancestor = [&](const LeaseId& blocker) { return is_ancestor(blocker, lease); };
+        if (why.error.code != Errc::not_now || std::ranges::any_of(why.in_the_way, on_ancestor)) {
+            auto error = why.error;
+            error.detail += blockers_text(why.in_the_way);
+            refuse(lease, error);
             continue;
         }
         lease.in_the_way = {why.error.detail + blockers_text(why.in_the_way) +

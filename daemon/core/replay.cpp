@@ -85,6 +85,7 @@ void diff(std::vector<Record>& out, std::string_view type, const Map& from, cons
           Body&& body) {
     for (const auto& [key, value] : to) {
         const auto before = from.find(key);
+        if (before != from.end() && before->second == value) continue;  // much cheaper than two texts
         auto after = body(value);
         if (before != from.end() && body(before->second) == after) continue;
         out.push_back({.type = std::string(type), .key = key_text(key), .body = std::move(after)});
@@ -197,7 +198,9 @@ void check_row(std::vector<std::string>& out, const State& state, const Row& row
         if (!held && !share.releasing) bad("pages of " + id + ", which is not held");
     }
     const bool pool = row.key.row().kind == model::KnobKind::pool;
-    if (!pool && row.wants.empty() && !row.in_flight && row.failures == 0)
+    const auto is_weight = [](const auto& item) { return item.first.knob == model::Knob::weight; };
+    const bool waits = row.key.knob == model::Knob::weight_auto && std::ranges::any_of(state.ledger, is_weight);
+    if (!pool && row.wants.empty() && !row.in_flight && row.failures == 0 && !waits)
         bad("nobody wants it and nothing puts it back");
     if (pool && row.shares.empty() && !row.in_flight) bad("an empty pool row");
     if (row.in_flight && !row.writing) bad("a write in flight that was not recorded");

@@ -38,6 +38,7 @@ void Stepper::operator()(const HolderGone& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || model::is_over(found->second.state)) return;
     auto& lease = found->second;
+    if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
     begin_ending(lease, lease.signals_sent != 0     ? lease.reason
                         : lease.failure.has_value() ? "the client vanished"
@@ -65,6 +66,7 @@ void Stepper::operator()(const Stop& input) {
         return;
     }
     auto& lease = found->second;
+    if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) {
         lease.failure = Errc::not_now;
         begin_ending(lease, "stopped by " + input.by + " before it began");
@@ -86,6 +88,7 @@ void Stepper::operator()(const Done& input) {
 }
 
 void Stepper::operator()(const Tick&) {
+    retry_units();
     for (auto& [id, lease] : state_.leases) {
         if (lease.state == LeaseState::queued && !lease.request.wait.forever &&
             lease.queued.boot + lease.request.wait.time <= now_.boot) {
@@ -118,9 +121,11 @@ void Stepper::operator()(const Recover& input) {
                 if (!input.alive.contains(id)) begin_ending(lease, "its last process ended while no daemon ran");
                 break;
             case LeaseState::ending:
+                // The journal's last batch may be torn between the lease and what it lets go of.
+                let_everything_go(lease);
                 // Putting a unit back can be done twice; whether the first time got to its end is not known.
                 if (lease.confinement.kind == model::ConfinementKind::unit && lease.confinement.prior_known)
-                    effects_.push_back(Unconfine{lease_op(id), id});
+                    unconfine(id);
                 break;
             default: break;
         }
@@ -198,6 +203,8 @@ std::optional<model::Micros> next_deadline(const State& state) {
     const auto at = [&](model::Micros when) { soonest = soonest ? std::min(*soonest, when) : when; };
     for (const auto& [key, row] : state.ledger)
         if (!row.in_flight && row.retry_at.count() > 0) at(row.retry_at);
+    for (const auto& [id, retry] : state.unit_retries)
+        if (retry.at.count() > 0) at(retry.at);
     for (const auto& [id, lease] : state.leases) {
         if (lease.state == LeaseState::queued && !lease.request.wait.forever)
             at(lease.queued.boot + lease.request.wait.time);

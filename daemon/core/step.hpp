@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -12,6 +13,14 @@
 
 namespace numalease::core {
 
+/// A unit that could not be put back yet.
+struct UnitRetry {
+    unsigned failures = 0;
+    model::Micros at{0};  ///< boot clock; 0 while a try is under way
+
+    bool operator==(const UnitRetry&) const = default;
+};
+
 /// Everything the daemon knows. A value: `step` returns the next one.
 struct State {
     std::map<model::LeaseId, model::Lease> leases;
@@ -22,6 +31,8 @@ struct State {
     // Not journalled: operations do not survive a restart.
     std::map<std::uint64_t, model::LeaseId> lease_ops;  ///< in flight for a lease: page cache, confinement
     std::map<std::uint64_t, model::Process> joins;      ///< of those: who joins
+    std::set<std::uint64_t> unconfines;                 ///< of those: which put a unit back
+    std::map<model::LeaseId, UnitRetry> unit_retries;   ///< of endings that wait for their unit
     std::optional<model::Micros> last_drop;             ///< boot clock; dropping caches is rate-limited
     std::optional<model::Micros> queue_retry_at;        ///< boot clock; set while the head waits for what no lease ends
     bool stopping = false;
@@ -88,8 +99,9 @@ struct WriteKnob {
 struct ResizePool {
     std::uint64_t op = 0;
     model::KnobKey key;
-    std::uint64_t target = 0;  ///< persistent pages to write
-    bool compact = false;      ///< growing: compact the node where the kernel gives too few
+    std::uint64_t target = 0;      ///< persistent pages to write
+    std::uint64_t to_surplus = 0;  ///< shrinking: so many pages in use become surplus again, as they were before us
+    bool compact = false;          ///< growing: compact the node where the kernel gives too few
 };
 /// The growth in flight is no longer wanted; it stops at its next chunk and completes as usual.
 struct CancelResize {
@@ -172,6 +184,9 @@ std::vector<std::string> violations(const State& state, const Observed& observed
 /// What `place` would answer now; changes nothing.
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
                                               const model::Request& request, const model::Caller& caller);
+
+/// True for an ending whose unit has refused so often that nobody is kept waiting for it; it is tried on.
+bool is_stuck(const State& state, const model::LeaseId& id);
 
 /// True where the daemon has nothing to hold and nothing to put back.
 bool idle(const State& state);

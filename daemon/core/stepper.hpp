@@ -28,6 +28,9 @@ model::Mempolicy resolve_mempolicy(const model::Request& request, const model::P
 /// The request field by which a knob is asked for, for messages and for `required`.
 std::string_view field_of(model::Knob knob);
 
+/// When to try again what refused `failures` times in a row: soon at first, then every half minute.
+model::Micros retry_delay(unsigned failures);
+
 /// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
 model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
 
@@ -57,17 +60,19 @@ private:
     model::Result<void> want(model::Lease& lease, const Lever& lever);
     model::Result<void> want_pages(model::Lease& lease, const Lever& lever);
     void let_go(Row& row, const model::LeaseId& id);
+    bool has_row(model::Knob knob) const;
     bool reconcile_rows();
     bool reconcile_shared(Row& row, const KnobReading& reading);
     bool reconcile_pool(Row& row, const model::PoolReading& pool);
-    void settle_resize(Row& row, const model::PoolReading& pool, const std::string& note);
+    void settle_resize(Row& row, const model::PoolReading& pool, bool seen_to_end, const std::string& note);
     bool restore_shared(Row& row, const std::string& current);
     void charge_missing_pages(Row& row, std::uint64_t persistent);
     void give_back(Row& row, const model::LeaseId& id, const PoolShare& share, const model::PoolReading& pool);
     void growth_done(Row& row, const model::LeaseId& id, PoolShare& share, std::uint64_t gained,
                      const std::string& note);
     void start_write(Row& row, std::string value);
-    void start_resize(Row& row, const model::LeaseId& id, std::uint64_t target, const model::PoolReading& pool);
+    void start_resize(Row& row, const model::LeaseId& id, std::uint64_t target, std::uint64_t to_surplus,
+                      const model::PoolReading& pool);
     void row_done(Row& row, const Done& done);
     void shared_done(Row& row, const Done& done);
     void pool_done(Row& row, const Done& done);
@@ -78,15 +83,20 @@ private:
     void begin_preparing(model::Lease& lease, model::Placement placement);
     bool advance(model::Lease& lease);
     bool stage_is_done(const model::Lease& lease) const;
+    const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);
     void become_active(model::Lease& lease);
     void lever_failed(model::Lease& lease, const model::KnobKey& key, const model::Error& error);
     void fail_lease(model::Lease& lease, const model::Error& error);
     void begin_ending(model::Lease& lease, std::string reason);
+    void let_everything_go(const model::Lease& lease);
     bool finish_endings();
     void lease_op_done(const Done& done);
+    void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
+    void retry_units();
     void drop_old_ended();
+    void unconfine(const model::LeaseId& id);
     std::uint64_t lease_op(const model::LeaseId& id);
 
     // queue.cpp: admission

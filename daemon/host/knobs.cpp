@@ -69,6 +69,7 @@ struct Resize {
     const Root& root;
     const KnobKey& key;
     std::uint64_t target;
+    std::uint64_t to_surplus;
     const std::atomic<bool>& cancel;
     PoolResult result;
 
@@ -93,12 +94,13 @@ struct Resize {
         return {};
     }
 
-    /// Shrinks, never by more than what was free and not promised at first: the kernel would turn pages in use into
-    /// surplus ones.
+    /// Shrinks, never by more than what was free and not promised at first: the kernel turns pages in use into surplus
+    /// ones, which is right for `to_surplus` pages and no more.
     Result<void> shrink(std::uint64_t chunk) {
         const auto& now = result.reading;
         const auto promised = std::min(now.global_free, now.global_reserved);
-        const auto lowest = std::max(target, count() - std::min({count(), now.free, now.global_free - promised}));
+        const auto lowest =
+            std::max(target, count() - std::min(count(), std::min(now.free, now.global_free - promised) + to_surplus));
         while (count() > lowest && !cancel) {
             const auto before = count();
             if (auto done = step(std::max(lowest, before - std::min(before, chunk))); !done) return done;
@@ -214,13 +216,17 @@ Result<PoolReading> read_pool(const Root& root, const KnobKey& key) {
 }
 
 Result<PoolResult> resize_pool(const Root& root, const KnobKey& key, std::uint64_t target, bool compact,
-                               const std::atomic<bool>& cancel) {
+                               const std::atomic<bool>& cancel, std::uint64_t to_surplus) {
     const auto start = Clock::now();
     const auto chunk = std::max<std::uint64_t>(1, kChunk / std::max<Bytes>(1, key.page_size));
     auto before = read_pool(root, key);
     if (!before) return std::unexpected(before.error());
-    Resize resize{
-        .root = root, .key = key, .target = target, .cancel = cancel, .result = {.reading = *before, .note = {}}};
+    Resize resize{.root = root,
+                  .key = key,
+                  .target = target,
+                  .to_surplus = to_surplus,
+                  .cancel = cancel,
+                  .result = {.reading = *before, .note = {}}};
     const auto first = resize.count();
     if (auto done = target < first ? resize.shrink(chunk) : resize.grow(chunk); !done)
         return std::unexpected(done.error());

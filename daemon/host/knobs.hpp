@@ -27,12 +27,13 @@ struct PoolResult {
 };
 
 /// Brings the pool's persistent count to `target` in chunks, and reads back. Growing stops where the kernel gives no
-/// more; with `compact`, it compacts the node once and tries again. Shrinking only ever frees pages that are free.
+/// more; with `compact`, it compacts the node once and tries again. Shrinking only ever frees pages that are free, and
+/// lets `to_surplus` pages in use become surplus.
 /// Thread: blocks for up to minutes; run it in a worker with all signals blocked (a signal cuts a huge-page write
 /// short, and the kernel reports success). `cancel` is looked at between chunks.
 /// Errors: unsupported, io.
 model::Result<PoolResult> resize_pool(const Root& root, const model::KnobKey& key, std::uint64_t target, bool compact,
-                                      const std::atomic<bool>& cancel);
+                                      const std::atomic<bool>& cancel, std::uint64_t to_surplus = 0);
 
 /// sync(2) with a deadline in a thread of its own, then "1" to drop_caches. Returns the bytes of page cache freed.
 /// Errors: io; not_now where sync does not return in time.

@@ -190,6 +190,9 @@ void add_packages(Topology& topology) {
 }  // namespace
 
 Result<Topology> probe_topology(const Root& root) {
+    // Without CPUs below its root hwloc quietly reports those of the machine it runs on.
+    if (!root.exists("sys/devices/system/cpu"))
+        return fail(Errc::io, root.directory() + ": no sys/devices/system/cpu there, so this is no machine's root");
     auto loaded = load(root);
     if (!loaded) return std::unexpected(loaded.error());
     auto* hwloc = loaded->get();

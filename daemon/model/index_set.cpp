@@ -139,7 +139,7 @@ IndexSet IndexSet::from_bytes(const std::vector<std::uint8_t>& mask) {
     IndexSet set;
     for (std::size_t byte = 0; byte < mask.size(); ++byte)
         for (unsigned bit = 0; bit < 8; ++bit)
-            if ((mask[byte] >> bit & 1U) != 0) set.add(static_cast<unsigned>(byte * 8 + bit));
+            if ((unsigned{mask[byte]} >> bit & 1U) != 0) set.add(static_cast<unsigned>(byte * 8 + bit));
     return set;
 }
 

@@ -225,7 +225,8 @@ constexpr std::array kFields{
     RequestField{"socket", "LIST|any:N|all",
                  [](Request& r, Text t) { return assign(r.sockets, parse_choice(t, kCpuLimit)); },
                  [](const Request& r) { return choice_text(r.sockets); }},
-    RequestField{"node", "LIST|any:N|all", [](Request& r, Text t) { return assign(r.nodes, parse_choice(t, kNodeLimit)); },
+    RequestField{"node", "LIST|any:N|all",
+                 [](Request& r, Text t) { return assign(r.nodes, parse_choice(t, kNodeLimit)); },
                  [](const Request& r) { return choice_text(r.nodes); }},
     RequestField{"cores", "N",
                  [](Request& r, Text t) -> Result<void> {

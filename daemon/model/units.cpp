@@ -17,6 +17,7 @@ struct Unit {
 constexpr std::array kSizeUnits{Unit{"T", kGiB * 1024}, Unit{"G", kGiB}, Unit{"M", kMiB}, Unit{"K", kKiB}};
 
 constexpr std::uint64_t kSecond = 1'000'000;
+constexpr std::uint64_t kDay = 86'400 * kSecond;
 constexpr std::array kTimeUnits{Unit{"us", 1},
                                 Unit{"ms", 1'000},
                                 Unit{"seconds", kSecond},
@@ -31,12 +32,12 @@ constexpr std::array kTimeUnits{Unit{"us", 1},
                                 Unit{"hour", 3600 * kSecond},
                                 Unit{"hr", 3600 * kSecond},
                                 Unit{"h", 3600 * kSecond},
-                                Unit{"days", 86400 * kSecond},
-                                Unit{"day", 86400 * kSecond},
-                                Unit{"d", 86400 * kSecond},
-                                Unit{"weeks", 7 * 86400 * kSecond},
-                                Unit{"week", 7 * 86400 * kSecond},
-                                Unit{"w", 7 * 86400 * kSecond}};
+                                Unit{"days", kDay},
+                                Unit{"day", kDay},
+                                Unit{"d", kDay},
+                                Unit{"weeks", 7 * kDay},
+                                Unit{"week", 7 * kDay},
+                                Unit{"w", 7 * kDay}};
 
 /// Reads "12" or "1.5" from the front of `rest` and multiplies; false where there is no number or no room.
 bool scaled(std::string_view number, std::uint64_t factor, std::uint64_t& out) {
@@ -94,7 +95,8 @@ Result<Micros> parse_duration(std::string_view text) {
     const auto bad = [&] {
         return fail(Errc::invalid_request, "'" + std::string(text) + "' is not a time like 90s or 2h");
     };
-    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    // Half of what there is room for: a moment of the boot clock plus any time is still a moment.
+    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() / 2);
     std::uint64_t total = 0;
     auto rest = trim(text);
     if (rest.empty()) return bad();
@@ -117,8 +119,8 @@ Result<Micros> parse_duration(std::string_view text) {
 }
 
 std::string duration_text(Micros time) {
-    constexpr std::array kShown{Unit{"d", 86400 * kSecond}, Unit{"h", 3600 * kSecond}, Unit{"min", 60 * kSecond},
-                                Unit{"s", kSecond},         Unit{"ms", 1'000},         Unit{"us", 1}};
+    constexpr std::array kShown{Unit{"d", kDay},    Unit{"h", 3600 * kSecond}, Unit{"min", 60 * kSecond},
+                                Unit{"s", kSecond}, Unit{"ms", 1'000},         Unit{"us", 1}};
     auto rest = static_cast<std::uint64_t>(time.count() < 0 ? 0 : time.count());
     std::string out;
     int shown = 0;

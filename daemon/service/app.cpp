@@ -172,8 +172,32 @@ void App::assemble(core::State state) {
                                       }});
 }
 
+namespace {
+
+/// Started by a process of a lease that a dead daemon left, we are in that lease's tracking cgroup, which would then
+/// never become empty.
+void leave_tracking_cgroups(const Machine& machine, const core::State& state) {
+    const auto own = host::read_cgroup(machine.proc, getpid());
+    if (!own || !machine.is_real() || machine.cgroup2.empty()) return;
+    std::string outermost;
+    for (const auto& [id, lease] : state.leases) {
+        const auto& it = lease.confinement;
+        const bool tracks = it.kind == model::ConfinementKind::affinity && it.cgroup.ends_with("/numalease-" + id);
+        if (!tracks || !(*own + '/').starts_with(it.cgroup + '/')) continue;
+        if (outermost.empty() || it.cgroup.size() < outermost.size()) outermost = it.cgroup;
+    }
+    if (outermost.empty()) return;
+    const auto above = machine.cgroup2 + outermost.substr(0, outermost.rfind('/')) + "/cgroup.procs";
+    if (const auto left = machine.root.write(above, std::to_string(getpid())); !left)
+        log::event(log::Level::warning, log::kDegraded, "a lease that this daemon was started in ends only with it",
+                   {{"REASON", left.error().detail}});
+}
+
+}  // namespace
+
 /// Leases whose holder lives stay; the others end now, by the same path as any ending.
 void App::recover() {
+    leave_tracking_cgroups(*machine_, state());
     core::Recover input;
     // A lease that was stopped under a living workload left its tracking cgroup, which may be empty by now.
     for (const auto& [id, lease] : state().leases)

@@ -51,6 +51,7 @@ private:
     void look_for_the_end();
     void finish();
     void tell_what_is_left() const;
+    void tell_which_units_are_left() const;
 
     static int on_signal(sd_event_source* source, const struct signalfd_siginfo* info, void* data);
     static int on_post(sd_event_source* source, void* data);
@@ -70,8 +71,8 @@ private:
     std::optional<Confiner> confiner_;
     std::optional<Holders> holders_;
     std::optional<Daemon> daemon_;
+    std::optional<Effects> effects_;  ///< before the workers: their jobs use it until they are joined
     std::optional<Workers> workers_;
-    std::optional<Effects> effects_;
     std::optional<Identifier> identifier_;
     std::optional<Authoriser> authoriser_;
     std::optional<Manager> manager_;

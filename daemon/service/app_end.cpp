@@ -86,6 +86,7 @@ void App::look_for_the_end() {
 }
 
 void App::tell_what_is_left() const {
+    tell_which_units_are_left();
     for (const auto& [key, row] : state().ledger) {
         const auto reading = observer_->read(key);
         const auto value =
@@ -96,6 +97,16 @@ void App::tell_what_is_left() const {
                          row.prior.c_str(), why.c_str());
         log::event(log::Level::error, log::kStuck, "not put back",
                    {{"KNOB", key.text()}, {"OLD", row.prior}, {"NEW", value}, {"REASON", why}});
+    }
+}
+
+void App::tell_which_units_are_left() const {
+    for (const auto& [id, retry] : state().unit_retries) {
+        const auto& lease = state().leases.at(id);
+        const auto why = lease.notes.empty() ? std::string("not put back in time") : lease.notes.back();
+        if (options_.restore) std::fprintf(stderr, "numa-leased: %s\n", why.c_str());
+        log::event(log::Level::error, log::kStuck, "a unit stays confined",
+                   {{"LEASE", id}, {"UNIT", lease.confinement.unit}, {"REASON", why}});
     }
 }
 

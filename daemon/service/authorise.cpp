@@ -18,6 +18,7 @@ using model::Result;
 
 constexpr std::array<std::string_view, 4> kActions{"acquire", "acquire-kernel-state", "drop-caches", "manage"};
 constexpr std::size_t kAccountBuffer = 16384;
+constexpr std::size_t kMostGroupBuffer = 4U << 20U;
 
 std::string way_out(Action action, const std::string& user, const std::string& group) {
     if (action == Action::acquire || action == Action::acquire_kernel_state)
@@ -72,8 +73,13 @@ bool is_member(unsigned uid, const std::string& group) {
     std::vector<char> group_buffer(kAccountBuffer);
     ::group entry{};
     ::group* wanted = nullptr;
-    if (getgrnam_r(group.c_str(), &entry, group_buffer.data(), group_buffer.size(), &wanted) != 0 || wanted == nullptr)
-        return false;
+    const auto look = [&] {
+        return getgrnam_r(group.c_str(), &entry, group_buffer.data(), group_buffer.size(), &wanted);
+    };
+    int got = look();
+    for (; got == ERANGE && group_buffer.size() < kMostGroupBuffer; got = look())  // its members are all named there
+        group_buffer.resize(group_buffer.size() * 2);
+    if (got != 0 || wanted == nullptr) return false;
     int count = 64;
     std::vector<gid_t> groups(static_cast<std::size_t>(count));
     while (getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0)

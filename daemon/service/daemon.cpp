@@ -47,8 +47,9 @@ bool leaves_the_prior(const core::Effect& effect, const core::State& state) {
         const auto row = state.ledger.find(resize->key);
         return row == state.ledger.end() || resize->target > row->second.pool_expected;
     }
-    // A unit's prior is in the record of its lease.
-    return std::holds_alternative<core::Confine>(effect);
+    // A unit's prior is in the record of its lease; the page cache has none, but its lease could not go on anyway.
+    return std::holds_alternative<core::Confine>(effect) || std::holds_alternative<core::DropPageCache>(effect) ||
+           std::holds_alternative<core::ReclaimNode>(effect);
 }
 
 Daemon::Daemon(sd_event* event, Parts parts, core::State state)
@@ -121,7 +122,8 @@ bool Daemon::save(const core::Step& step, bool may_refuse) {
 
 void Daemon::perform(const core::Effect& effect) {
     if (!dirty_ || !leaves_the_prior(effect, state_)) return parts_.perform(effect, state_);
-    core::Done done{.error = model::Error{Errc::io, "not done: it cannot be recorded in " + parts_.runtime_directory}};
+    core::Done done{.error = model::Error{Errc::io, "not done: it cannot be recorded in the journal in " +
+                                                        parts_.runtime_directory + "; make room there and ask again"}};
     if (const auto* write = std::get_if<core::WriteKnob>(&effect)) {
         done.op = write->op;
         done.key = write->key;
@@ -130,6 +132,10 @@ void Daemon::perform(const core::Effect& effect) {
         done.key = resize->key;
     } else if (const auto* confine = std::get_if<core::Confine>(&effect)) {
         done.op = confine->op;
+    } else if (const auto* drop = std::get_if<core::DropPageCache>(&effect)) {
+        done.op = drop->op;
+    } else if (const auto* reclaim = std::get_if<core::ReclaimNode>(&effect)) {
+        done.op = reclaim->op;
     }
     done.reading = parts_.observe(state_, core::Tick{}).knobs[done.key];
     submit(std::move(done));

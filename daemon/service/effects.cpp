@@ -31,7 +31,8 @@ void Effects::operator()(const core::WriteKnob& effect, const core::State& /*sta
 void Effects::operator()(const core::ResizePool& effect, const core::State& /*state*/) const {
     workers_.run(effect.key, [effect, this](const std::atomic<bool>& cancel) {
         core::Done done{.op = effect.op, .key = effect.key};
-        auto result = host::resize_pool(machine_.root, effect.key, effect.target, effect.compact, cancel);
+        auto result =
+            host::resize_pool(machine_.root, effect.key, effect.target, effect.compact, cancel, effect.to_surplus);
         if (result) {
             done.reading.pool = result->reading;
             done.note = std::move(result->note);

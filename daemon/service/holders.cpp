@@ -31,7 +31,7 @@ Holders::Holders(sd_event* event, const Machine& machine, std::function<void(mod
 
 void Holders::adopt(const model::Process& process, host::UniqueFd pidfd) {
     Watch& it = watches_[{process.pid, process.start_time}];
-    if (it.pidfd) return;
+    if (it.pidfd || it.dead) return;
     it.owner = this;
     it.pidfd = std::move(pidfd);
     sd_event_source* source = nullptr;
@@ -47,7 +47,8 @@ Holders::Watch& Holders::watch(const model::Process& process) {
     if (pidfd && host::is_alive(machine_.proc, process)) {
         adopt(process, std::move(*pidfd));
     } else {
-        watches_[key].dead = true;
+        // No descriptor to be had is no death: such a process is looked at whenever the others are.
+        watches_[key].dead = !host::is_alive(machine_.proc, process);
     }
     return watches_[key];
 }
@@ -66,14 +67,15 @@ void Holders::sync(const core::State& state) {
     leases_.clear();
     std::set<Key> processes;
     std::set<std::string> cgroups;
+    std::set<model::LeaseId> parents;
+    for (const auto& [id, lease] : state.leases)
+        if (!model::is_over(lease.state)) parents.insert(lease.caller.parent);
     for (const auto& [id, lease] : state.leases) {
         if (!is_watched(lease.state)) {
             if (model::is_over(lease.state)) reported_.erase(id);
             continue;
         }
-        const bool has_child = std::ranges::any_of(state.leases, [&](const auto& other) {
-            return other.second.caller.parent == id && !model::is_over(other.second.state);
-        });
+        const bool has_child = parents.contains(id);
         leases_.push_back({lease, has_child});
         for (const auto& holder : lease.holders) {
             watch(holder);
@@ -92,7 +94,8 @@ void Holders::sync(const core::State& state) {
 
 bool Holders::process_alive(const model::Process& process) const {
     const auto found = watches_.find({process.pid, process.start_time});
-    if (found != watches_.end()) return !found->second.dead && host::pidfd_alive(found->second.pidfd.get());
+    if (found != watches_.end() && found->second.dead) return false;
+    if (found != watches_.end() && found->second.pidfd) return host::pidfd_alive(found->second.pidfd.get());
     return host::is_alive(machine_.proc, process);
 }
 
@@ -137,7 +140,7 @@ void Holders::kill(const model::Lease& lease, int signal) const {
             lease.holders, [&](const auto& it) { return it.pid == pid && host::is_alive(machine_.proc, it); });
         // Read after the descriptor is open: a PID that was reused in between is somewhere else.
         const auto cgroup = held ? model::Result<std::string>() : host::read_cgroup(machine_.proc, pid);
-        const bool inside = own && cgroup && cgroup->starts_with(lease.confinement.cgroup);
+        const bool inside = own && cgroup && (*cgroup + '/').starts_with(lease.confinement.cgroup + '/');
         if (held || inside) send(pidfd->get(), signal);
     }
 }
@@ -150,10 +153,11 @@ void Holders::check() {
     for (const auto& id : gone) gone_(id);  // may come back here through `sync`
 }
 
-int Holders::on_pidfd(sd_event_source* source, int /*fd*/, std::uint32_t /*events*/, void* data) {
+int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*events*/, void* data) {
     auto* it = static_cast<Watch*>(data);
     it->dead = true;
-    sd_event_source_set_enabled(source, SD_EVENT_OFF);  // a dead process stays readable
+    it->source.reset();  // a dead process stays readable
+    it->pidfd = {};      // and a lease may outlive thousands of those that joined it
     it->owner->check();
     return 0;
 }

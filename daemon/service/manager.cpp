@@ -18,7 +18,8 @@ using model::Result;
 
 namespace {
 
-constexpr std::size_t kMaxWaits = 1024;
+constexpr std::size_t kMaxWaits = 16384;
+constexpr std::ptrdiff_t kMaxWaitsOfSender = 32;
 
 Result<std::string> read_text(const Held& call) {
     const char* text = nullptr;
@@ -26,10 +27,18 @@ Result<std::string> read_text(const Held& call) {
     return std::string(text);
 }
 
+bool same_sender(const Held& one, const Held& other) {
+    const auto sender = [](const Held& call) {
+        const char* name = sd_bus_message_get_sender(call.get());
+        return std::string_view(name != nullptr ? name : "");
+    };
+    return sd_bus_message_get_bus(one.get()) == sd_bus_message_get_bus(other.get()) && sender(one) == sender(other);
+}
+
 }  // namespace
 
-std::optional<Result<model::Dict>> wait_answer(const Lease& lease, bool until_active) {
-    if (lease.state == LeaseState::refused && until_active)
+std::optional<Result<model::Dict>> wait_answer(const Lease& lease, bool until_active, bool stuck) {
+    if ((lease.state == LeaseState::refused || (stuck && lease.failure)) && until_active)
         return fail(lease.failure.value_or(Errc::not_now), lease.reason);
     if (model::is_over(lease.state) && !until_active) return to_dict(lease);
     if (!until_active) return std::nullopt;
@@ -225,18 +234,34 @@ void Manager::wait(const Held& call) {
     const auto until = read_text(call);
     if (!until || (*until != "active" && *until != "ended"))
         return reply_error(call, {Errc::invalid_request, "wait: until 'active' or 'ended'"});
-    if (auto answer = wait_answer(**lease, *until == "active"))
+    if (auto answer = wait_answer(**lease, *until == "active", core::is_stuck(parts_.state(), (*lease)->id)))
         return *answer ? reply_dict(call, **answer) : reply_error(call, answer->error());
     if (parts_.daemon == nullptr)
         return reply_error(call, {Errc::no_daemon, "no numa-leased runs that would change " + (*lease)->id});
-    if (waits_.size() >= kMaxWaits) return reply_error(call, {Errc::quota, "too many calls are waiting already"});
-    waits_.push_back({.call = call, .lease = (*lease)->id, .until_active = *until == "active"});
+    const auto of_sender = std::ranges::count_if(waits_, [&](const Wait& it) { return same_sender(it.call, call); });
+    if (waits_.size() >= kMaxWaits || of_sender >= kMaxWaitsOfSender)
+        return reply_error(call, {Errc::quota, "too many calls are waiting already"});
+    Wait it{.call = call, .lease = (*lease)->id, .until_active = *until == "active", .sender = {}};
+    if (sd_bus* connection = sd_bus_message_get_bus(call.get()); sd_bus_is_bus_client(connection) > 0) {
+        sd_bus_track* track = nullptr;
+        int r = sd_bus_track_new(connection, &track, on_waiter_gone, this);
+        it.sender.reset(track);
+        if (r >= 0) r = sd_bus_track_add_sender(track, call.get());
+        if (r < 0) return reply_error(call, {Errc::denied, "the caller is gone already"});
+    }
+    waits_.push_back(std::move(it));
+}
+
+/// Runs inside the track, which keeps itself until it returns.
+int Manager::on_waiter_gone(sd_bus_track* track, void* data) {
+    std::erase_if(static_cast<Manager*>(data)->waits_, [&](const Wait& it) { return it.sender.get() == track; });
+    return 0;
 }
 
 void Manager::answer_waits(const LeaseId& id, const Lease* lease) {
     std::erase_if(waits_, [&](const Wait& it) {
         if (it.lease != id) return false;
-        auto answer = lease != nullptr ? wait_answer(*lease, it.until_active)
+        auto answer = lease != nullptr ? wait_answer(*lease, it.until_active, core::is_stuck(parts_.state(), id))
                                        : std::optional<Result<model::Dict>>(fail(Errc::no_such_lease, id + " is over"));
         if (!answer) return false;
         *answer ? reply_dict(it.call, **answer) : reply_error(it.call, answer->error());

@@ -50,6 +50,7 @@ private:
         Held call;
         model::LeaseId lease;
         bool until_active = false;
+        std::unique_ptr<sd_bus_track, bus::Deleter<sd_bus_track_unref>> sender;  ///< on a broker: that it is there
     };
     struct PendingJoin {
         Held call;
@@ -80,6 +81,7 @@ private:
     void as_owner(const Held& call, const model::LeaseId& id, Known next);
     void grant(const Held& call, const model::Request& request, const std::shared_ptr<Identity>& who);
     void lease_changed(const model::Lease* before, const model::Lease* after);
+    static int on_waiter_gone(sd_bus_track* track, void* data);
     void answer_waits(const model::LeaseId& id, const model::Lease* lease);
     void answer_join(const core::Done& done);
     const model::Lease* lease_at(const char* path) const;
@@ -92,7 +94,7 @@ private:
     std::shared_ptr<int> token_ = std::make_shared<int>();  ///< held by every call that is being looked into
 };
 
-/// What a Wait gets at this moment: nothing yet, the lease, or why it will never come.
-std::optional<model::Result<model::Dict>> wait_answer(const model::Lease& lease, bool until_active);
+/// What a Wait gets at this moment: nothing yet, the lease, or why it will never come. `stuck`: core::is_stuck.
+std::optional<model::Result<model::Dict>> wait_answer(const model::Lease& lease, bool until_active, bool stuck = false);
 
 }  // namespace numalease::service

@@ -1,5 +1,7 @@
 #include "service/reply.hpp"
 
+#include <sys/socket.h>
+
 namespace numalease::service {
 
 namespace {
@@ -14,6 +16,13 @@ void reply(const Held& call, Append&& append) {
 }
 
 }  // namespace
+
+void drop_if_deaf(sd_bus* connection, std::uint64_t most) {
+    std::uint64_t waiting = 0;
+    if (sd_bus_is_bus_client(connection) > 0 || sd_bus_get_n_queued_write(connection, &waiting) < 0) return;
+    // sd-bus sees the end of the stream and tells of it as of any other.
+    if (waiting > most) (void)shutdown(sd_bus_get_fd(connection), SHUT_RDWR);
+}
 
 void reply_error(const Held& call, const model::Error& error) {
     bus::BusError out;

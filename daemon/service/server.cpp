@@ -27,6 +27,7 @@ namespace {
 constexpr std::size_t kMaxConnections = 512;
 constexpr std::ptrdiff_t kMaxConnectionsPerUser = 64;
 constexpr int kBacklog = 64;
+constexpr std::uint64_t kAcceptAgain = 1'000'000;
 
 Result<host::UniqueFd> bind_socket(const std::string& path) {
     sockaddr_un address{};
@@ -35,7 +36,11 @@ Result<host::UniqueFd> bind_socket(const std::string& path) {
     std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
     host::UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) return fail(Errc::io, "no socket to be had", errno);
-    unlink(path.c_str());  // left by a dead daemon: the lock on the runtime directory is ours
+    // --read-only takes no lock: the socket may be that of a living daemon.
+    const host::UniqueFd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN)
+        return fail(Errc::already_running, "somebody serves " + path + " already; say another --socket");
+    unlink(path.c_str());  // left by a dead daemon
     const auto before = umask(0177);
     const int bound = bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
     const int bind_errno = errno;
@@ -94,6 +99,11 @@ Result<void> Server::may_connect(const Peer& peer) const {
 
 void Server::accept_one() {
     host::UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && (errno == EMFILE || errno == ENFILE)) {
+        // It stays readable: looking again at once would take all of a CPU.
+        sd_event_source_set_enabled(source_.get(), SD_EVENT_OFF);
+        parts_.later->after(kAcceptAgain, [this] { sd_event_source_set_enabled(source_.get(), SD_EVENT_ON); });
+    }
     if (!fd) return;
     auto peer = read_peer(fd.get());
     auto allowed = peer ? may_connect(*peer) : Result<void>(std::unexpected(peer.error()));
@@ -126,6 +136,10 @@ Result<void> Server::add(host::UniqueFd fd, Peer peer) {
     auto& kept = connections_.emplace_back(std::move(connection));
     r = sd_bus_match_signal(bus, nullptr, "org.freedesktop.DBus.Local", "/org/freedesktop/DBus/Local",
                             "org.freedesktop.DBus.Local", "Disconnected", on_disconnect, &kept);
+    if (r >= 0) r = sd_bus_set_connected_signal(bus, 1);
+    if (r >= 0)
+        r = sd_bus_match_signal(bus, nullptr, "org.freedesktop.DBus.Local", "/org/freedesktop/DBus/Local",
+                                "org.freedesktop.DBus.Local", "Connected", on_connected, &kept);
     if (r >= 0) r = sd_bus_start(bus);
     if (r >= 0) r = sd_bus_attach_event(bus, parts_.event, SD_EVENT_PRIORITY_NORMAL);
     auto attached = r >= 0 ? parts_.manager->attach(bus) : broken(r);
@@ -136,6 +150,20 @@ Result<void> Server::add(host::UniqueFd fd, Peer peer) {
     }
     used_ = true;
     return {};
+}
+
+/// A client may send its first calls together with the last line of the authentication. sd-bus then has them in its
+/// buffer already and would look there only when more arrives.
+int Server::on_connected(sd_bus_message* message, void* data, sd_bus_error* /*error*/) {
+    const std::shared_ptr<sd_bus> bus(sd_bus_ref(sd_bus_message_get_bus(message)), sd_bus_unref);
+    auto* self = static_cast<Connection*>(data)->owner;
+    self->parts_.later->soon([self, bus] { self->read_buffered(bus); });
+    return 0;
+}
+
+/// One message a turn of the loop, so that nobody is kept waiting.
+void Server::read_buffered(const std::shared_ptr<sd_bus>& bus) {
+    if (sd_bus_process(bus.get(), nullptr) > 0) parts_.later->soon([this, bus] { read_buffered(bus); });
 }
 
 int Server::on_disconnect(sd_bus_message* /*message*/, void* data, sd_bus_error* /*error*/) {

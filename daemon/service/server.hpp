@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 
 #include "host/root.hpp"
@@ -45,6 +46,8 @@ private:
     model::Result<void> add(host::UniqueFd fd, Peer peer);
     [[nodiscard]] model::Result<void> may_connect(const Peer& peer) const;
     static int on_connect(sd_event_source* source, int fd, std::uint32_t events, void* data);
+    static int on_connected(sd_bus_message* message, void* data, sd_bus_error* error);
+    void read_buffered(const std::shared_ptr<sd_bus>& bus);
     static int on_disconnect(sd_bus_message* message, void* data, sd_bus_error* error);
 
     Parts parts_;

@@ -79,7 +79,9 @@ void Confiner::widen(const JobPtr& job) {
 
 void Confiner::await_widened(const JobPtr& job) {
     const auto& it = job->lease.confinement;
-    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, it.cgroup);
+    // A confinement that never came to its end has not read its cgroup: a unit's is the caller's own.
+    const auto& cgroup = it.cgroup.empty() ? job->lease.caller.cgroup : it.cgroup;
+    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, cgroup);
     if (!facts) return unset(job);  // no processes, nothing that could stay narrow
     const auto prior = parse_prior(it.prior_cpus, model::kCpuLimit);
     const auto& target = prior.empty() ? static_cast<const model::IndexSet&>(job->online) : prior;

@@ -4,6 +4,7 @@
 #include "service/log.hpp"
 #include "service/manager.hpp"
 #include "service/options.hpp"
+#include "service/reply.hpp"
 
 // What org.numalease1.xml says, for sd-bus: the two are compared by a test.
 
@@ -86,7 +87,9 @@ log::Fields lease_fields(const Lease& lease) {
 struct Vtables {
     template <void (Manager::*Method)(const Held&)>
     static int method(sd_bus_message* message, void* data, sd_bus_error* /*error*/) {
+        constexpr std::uint64_t kMostUnreadReplies = 64;
         (static_cast<Manager*>(data)->*Method)(hold(message));
+        drop_if_deaf(sd_bus_message_get_bus(message), kMostUnreadReplies);
         return 1;  // answered, or will be
     }
 
@@ -191,6 +194,7 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
     const auto path = path_of(lease.id);
     const bool said =
         before == nullptr || after == nullptr || before->state != after->state || before->reason != after->reason;
+    constexpr std::uint64_t kMostUnreadSignals = 1024;
     for (auto* connection : connections_) {
         if (before == nullptr) sd_bus_emit_object_added(connection, path.c_str());
         if (after == nullptr) sd_bus_emit_object_removed(connection, path.c_str());
@@ -201,6 +205,7 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
         if (before != nullptr && after != nullptr && (said || !(before->placement == after->placement)))
             sd_bus_emit_properties_changed(connection, path.c_str(), bus::kLeaseInterface, "State", "Reason", "Cpus",
                                            "Nodes", "Cores", "Threads", nullptr);
+        drop_if_deaf(connection, kMostUnreadSignals);
     }
     if (after != nullptr && (before == nullptr || before->state != after->state))
         log::event(log::Level::info, log::kLease,

@@ -128,6 +128,28 @@ TEST(Crash, DyingAgainWhileRecoveringIsRecoveredToo) {
         }
 }
 
+TEST(Crash, AJournalCutInsideOneAppendIsRecoveredToo) {
+    // One append is several lines, and a write can be cut between any two of them.
+    auto whole = start();
+    whole.keep_whole_journal = true;
+    scenario(whole);
+    for (std::size_t kept = 0; kept <= whole.journal.size(); ++kept) {
+        SCOPED_TRACE(kept);
+        // The machine as it was when that record was written: everything before it had happened, nothing after.
+        auto machine = start();
+        machine.keep_whole_journal = true;
+        machine.cut_journal_at = kept;
+        try {
+            scenario(machine);
+        } catch (const Crash&) {
+        }
+        machine.alive.clear();
+        machine.restart();
+        machine.settle();
+        expect_as_at_start(machine);
+    }
+}
+
 TEST(Crash, ShutdownPutsEverythingBackUnderLiveWorkloads) {
     const auto total = all_actions();
     for (std::size_t n = 0; n <= total; ++n) {

@@ -221,6 +221,28 @@ TEST_F(Ledger, KeepsPinnedPagesInTheLedgerAndRetries) {
     EXPECT_TRUE(core::idle(machine.state));
 }
 
+TEST_F(Ledger, PinnedPagesKeepNobodyElseFromGrowing) {
+    const auto first = machine.acquire(kPages);
+    pool().used = 16;
+    machine.holder_gone(first);
+    const auto second = machine.acquire(kPages);
+    EXPECT_EQ(machine.lease(second).state, LeaseState::active);
+    EXPECT_EQ(pool().free(), 16U);
+    machine.holder_gone(second);
+    pool().unuse(16);
+    machine.settle();
+    EXPECT_EQ(pool().persistent, 0U);
+}
+
+TEST_F(Ledger, AKnobThatRefusesIsNotWrittenForEverUnderAnActiveLease) {
+    machine.acquire(kOff);
+    balancing() = "1";  // somebody else
+    machine.refusing.insert(kBalancing);
+    const auto second = machine.acquire(kOff);
+    EXPECT_EQ(machine.lease(second).state, LeaseState::refused);
+    EXPECT_LT(machine.actions, 20U);
+}
+
 TEST_F(Ledger, PagesTakenAwayByOthersAreChargedToUsFirst) {
     pool().persistent = 10;
     const auto first = machine.acquire(kPages);

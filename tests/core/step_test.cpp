@@ -187,6 +187,32 @@ TEST_F(Step, DroppingCachesIsRateLimitedAndSparesOtherUsers) {
     EXPECT_NE(machine.last_refusal.detail.find("another user's lease"), std::string::npos);
 }
 
+TEST_F(Step, APolicysPageCacheActionIsBestEffort) {
+    machine.acquire("node=0 share=yes", 1001);
+    const auto id = machine.acquire("node=0 share=yes page-cache=drop", 1002);
+    EXPECT_EQ(state_of(id), LeaseState::active);
+    EXPECT_NE(machine.lease(id).notes.at(0).find("another user's lease"), std::string::npos);
+}
+
+TEST_F(Step, AUnitIsPutBackBeforeItsLeaseEndsAndRetriedWhereSystemdRefuses) {
+    machine.observed.systemd = true;
+    machine.cgroup = "/system.slice/llama.service";
+    const auto id = machine.acquire("node=0");
+    EXPECT_EQ(machine.lease(id).confinement.kind, model::ConfinementKind::unit);
+    machine.unconfine_error = model::Error{Errc::io, "systemd says no"};
+    machine.holder_gone(id);
+    EXPECT_EQ(state_of(id), LeaseState::ending);
+    machine.settle(6);
+    EXPECT_EQ(state_of(id), LeaseState::ending) << "the journal must not forget it";
+    EXPECT_TRUE(core::is_stuck(machine.state, id));
+    const auto next = machine.acquire("node=1");
+    EXPECT_EQ(state_of(next), LeaseState::refused) << "what the unit says now is ours, and no prior";
+    machine.unconfine_error.reset();
+    machine.settle(2);
+    EXPECT_EQ(state_of(id), LeaseState::ended);
+    EXPECT_EQ(state_of(machine.acquire("node=1")), LeaseState::active);
+}
+
 TEST_F(Step, NothingIsDueWhileNothingWaits) {
     machine.acquire("node=0 numa-balancing=off hugepages=2M=4M");
     EXPECT_FALSE(core::next_deadline(machine.state));

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "../bus/private_bus.hpp"
 #include "bus/bus.hpp"
-#include "bus/private_bus.hpp"
 #include "model/request.hpp"
 
 namespace {

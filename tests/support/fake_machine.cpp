@@ -44,7 +44,7 @@ Caller FakeMachine::caller(unsigned uid) const {
             .gid = uid,
             .process = {.pid = next_pid_, .start_time = 1},
             .command = "test",
-            .cgroup = {},
+            .cgroup = cgroup,
             .allowed_cpus = observed.topology.online,
             .allowed_nodes = observed.topology.node_ids(),
             .parent = {}};
@@ -63,10 +63,16 @@ std::optional<Error> FakeMachine::write(const KnobKey& key, const std::string& v
     return std::nullopt;
 }
 
-void FakeMachine::resize(const KnobKey& key, std::uint64_t target) { pools.at(key).write(target); }
+/// With the bound that the host keeps: never below what is free, but for what is to be surplus.
+void FakeMachine::resize(const KnobKey& key, std::uint64_t target, std::uint64_t to_surplus) {
+    auto& pool = pools.at(key);
+    const auto lowest = pool.persistent - std::min(pool.persistent, pool.free() + to_surplus);
+    pool.write(target < pool.persistent ? std::max(target, lowest) : target);
+}
 
 void FakeMachine::append(const std::vector<Record>& records) {
     for (const auto& record : records) {
+        if (cut_journal_at && journal.size() >= *cut_journal_at) throw Crash{};
         const auto line = to_line(record);
         auto read_back = record_from_line(line);
         if (!read_back)
@@ -103,7 +109,7 @@ std::optional<Error> FakeMachine::handle(const core::Input& first) {
         state = std::move(step.next);
         if (!step.records.empty()) check_journal();
         constexpr std::size_t kLongJournal = 40;
-        if (journal.size() > kLongJournal) journal = core::snapshot(state);
+        if (journal.size() > kLongJournal && !keep_whole_journal) journal = core::snapshot(state);
         for (const auto& report : step.reports) reports.push_back(report.text);
         if (is_first) refusal = step.refusal;
         for (const auto& effect : step.effects) perform(effect, inputs);
@@ -136,7 +142,7 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
             core::Done{.op = write->op, .key = write->key, .error = std::move(error), .reading = read(write->key)});
     } else if (const auto* resize = std::get_if<core::ResizePool>(&effect)) {
         check_recorded(resize->key, std::to_string(resize->target));
-        this->resize(resize->key, resize->target);
+        this->resize(resize->key, resize->target, resize->to_surplus);
         inputs.emplace_back(core::Done{.op = resize->op, .key = resize->key, .reading = read(resize->key)});
     } else if (const auto* confine = std::get_if<core::Confine>(&effect)) {
         auto confinement = state.leases.at(confine->lease).confinement;
@@ -147,7 +153,7 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
         confinement.prior_known = true;
         inputs.emplace_back(core::Done{.op = inspect->op, .confinement = confinement});
     } else if (const auto* unconfine = std::get_if<core::Unconfine>(&effect)) {
-        inputs.emplace_back(core::Done{.op = unconfine->op});
+        inputs.emplace_back(core::Done{.op = unconfine->op, .error = unconfine_error});
     } else if (const auto* drop = std::get_if<core::DropPageCache>(&effect)) {
         inputs.emplace_back(core::Done{.op = drop->op, .note = "0 freed"});
     } else if (const auto* reclaim = std::get_if<core::ReclaimNode>(&effect)) {
@@ -177,6 +183,7 @@ void FakeMachine::holder_gone(const std::string& id) {
 
 void FakeMachine::restart() {
     crash_after.reset();
+    cut_journal_at.reset();
     reload();
     std::vector<std::string> ignored;
     state = core::replay(journal, ignored);

@@ -42,8 +42,10 @@ public:
 
     std::map<model::KnobKey, std::string> knobs;
     std::map<model::KnobKey, FakePool> pools;
-    std::set<model::KnobKey> refusing;  ///< writes to these fail with EACCES
-    std::set<std::string> alive;        ///< leases whose holder lives
+    std::set<model::KnobKey> refusing;            ///< writes to these fail with EACCES
+    std::optional<model::Error> unconfine_error;  ///< systemd does not put a unit back
+    std::string cgroup;                           ///< of every caller
+    std::set<std::string> alive;                  ///< leases whose holder lives
     core::Observed observed;
     core::State state;
     std::vector<model::Record> journal;
@@ -54,6 +56,9 @@ public:
     model::Instant now{.boot = model::Micros(1'000'000), .real = model::Micros(0)};
     std::size_t actions = 0;                 ///< journal appends and effects so far
     std::optional<std::size_t> crash_after;  ///< die after that many actions
+
+    bool keep_whole_journal = false;            ///< never compacted
+    std::optional<std::size_t> cut_journal_at;  ///< die in the append that would pass so many records
 
     /// One input and everything that follows from it. Returns the refusal, if any.
     std::optional<model::Error> handle(const core::Input& input);
@@ -72,7 +77,7 @@ protected:
     /// The kernel and the journal: in memory here, real ones in tests/integration.
     [[nodiscard]] virtual core::KnobReading read(const model::KnobKey& key) const;
     virtual std::optional<model::Error> write(const model::KnobKey& key, const std::string& value);
-    virtual void resize(const model::KnobKey& key, std::uint64_t target);
+    virtual void resize(const model::KnobKey& key, std::uint64_t target, std::uint64_t to_surplus);
     virtual void append(const std::vector<model::Record>& records);
     virtual void reload() {}
 

@@ -1,0 +1,260 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "client/asking.hpp"
+
+namespace numalease::client {
+namespace {
+
+using model::Errc;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+policies::Library library() {
+    policies::Library out;
+    out.policies["auto"] = {.name = "auto"};
+    out.policies["balanced-off"] = {.name = "balanced-off", .fields = {{"numa-balancing", "off"}, {"cores", "2"}}};
+    out.policies["socket"] = {.name = "socket", .fields = {{"socket", "any:1"}, {"mempolicy", "interleave"}}};
+    out.policies["weights"] = {.name = "weights", .fields = {{"mempolicy", "weighted"}, {"weights", "0=3,1=1"}}};
+    out.engines["llama.cpp"] = {.name = "llama.cpp",
+                                .programs = {"llama-server"},
+                                .options = {{"model", {.flags = {"-m", "--model"}, .env = "LLAMA_ARG_MODEL"}}}};
+    return out;
+}
+
+model::Result<Asked> ask(const Typed& typed, const Argv& command = {"true"}, bool terminal = false) {
+    return build_request(typed, command, {}, library(), terminal);
+}
+
+Typed fields(std::map<std::string, std::string> values) {
+    Typed typed;
+    typed.fields = std::move(values);
+    return typed;
+}
+
+std::string sent(const model::Result<Asked>& asked, const char* field) {
+    return asked ? model::get_text(asked->dict, field, "(not sent)") : "(error) " + asked.error().detail;
+}
+
+TEST(Asking, SendsOnlyWhatWasTypedOrBroughtByThePolicy) {
+    const auto asked = ask(fields({{"cores", "4"}}));
+    ASSERT_TRUE(asked) << asked.error().detail;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : asked->dict) names.push_back(name);
+    EXPECT_THAT(names, UnorderedElementsAre("command", "cores", "policy", "wait"));
+}
+
+TEST(Asking, SendsADefaultThatWasTypedSoThatItBeatsTheSites) {
+    EXPECT_EQ(sent(ask(fields({{"numa-balancing", "auto"}})), "numa-balancing"), "auto");
+}
+
+TEST(Asking, TypedWinsOverThePolicy) {
+    const auto asked = ask(fields({{"policy", "balanced-off"}, {"cores", "6"}}));
+    EXPECT_EQ(sent(asked, "cores"), "6");
+    EXPECT_EQ(sent(asked, "numa-balancing"), "off");
+}
+
+TEST(Asking, TypedLeversAreRequired) {
+    EXPECT_EQ(sent(ask(fields({{"numa-balancing", "off"}, {"hugepages", "2M=8M"}, {"cores", "1"}})), "required"),
+              "hugepages,numa-balancing");
+}
+
+TEST(Asking, LeversOfAPolicyAreBestEffort) {
+    EXPECT_EQ(sent(ask(fields({{"policy", "balanced-off"}})), "required"), "(not sent)");
+}
+
+TEST(Asking, RequireWithoutFieldsMeansThePolicysLeversToo) {
+    auto typed = fields({{"policy", "balanced-off"}});
+    typed.require = "all";
+    EXPECT_EQ(sent(ask(typed), "required"), "numa-balancing");
+}
+
+TEST(Asking, RequireNamesFields) {
+    auto typed = fields({{"policy", "socket"}});
+    typed.require = "mempolicy";
+    EXPECT_EQ(sent(ask(typed), "required"), "mempolicy");
+}
+
+TEST(Asking, RequireOfAnUnknownFieldIsRefusedByName) {
+    Typed typed;
+    typed.require = "warp-speed";
+    const auto asked = ask(typed);
+    ASSERT_FALSE(asked);
+    EXPECT_EQ(asked.error().code, Errc::invalid_request);
+    EXPECT_THAT(asked.error().detail, HasSubstr("warp-speed"));
+}
+
+TEST(Asking, BestEffortRequiresNothing) {
+    auto typed = fields({{"numa-balancing", "off"}});
+    typed.best_effort = true;
+    EXPECT_EQ(sent(ask(typed), "required"), "(not sent)");
+}
+
+TEST(Asking, WaitsForeverAtATerminalAndTenMinutesElsewhere) {
+    EXPECT_EQ(sent(ask({}, {"true"}, true), "wait"), "forever");
+    EXPECT_EQ(sent(ask({}, {"true"}, false), "wait"), "10min");
+}
+
+TEST(Asking, TypedWaitWinsOverTheDefault) {
+    Typed typed;
+    typed.wait = "90s";
+    EXPECT_EQ(sent(ask(typed, {"true"}, true), "wait"), "90s");
+    typed.wait.clear();
+    typed.no_wait = true;
+    EXPECT_EQ(sent(ask(typed, {"true"}, true), "wait"), "no");
+}
+
+struct Contradiction {
+    const char* name;
+    Typed typed;
+};
+
+class Contradictions : public testing::TestWithParam<Contradiction> {};
+
+TEST_P(Contradictions, AreUsageErrors) {
+    const auto asked = ask(GetParam().typed);
+    ASSERT_FALSE(asked);
+    EXPECT_EQ(model::row_of(asked.error().code).exit_status, 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Asking, Contradictions,
+    testing::Values(Contradiction{"WaitAndNoWait", {.no_wait = true, .wait = "forever"}},
+                    Contradiction{"InterleaveOnAndBind", {.fields = {{"mempolicy", "bind"}}, .interleave = "on"}},
+                    Contradiction{"InterleaveOffAndInterleave",
+                                  {.fields = {{"mempolicy", "interleave"}}, .interleave = "off"}},
+                    Contradiction{"InterleaveMaybe", {.interleave = "maybe"}},
+                    Contradiction{"ExclusiveAndShare", {.fields = {{"share", "yes"}}, .exclusive = true}},
+                    Contradiction{"RequireAndBestEffort", {.require = "all", .best_effort = true}},
+                    Contradiction{"SocketAndNode", {.fields = {{"socket", "0"}, {"node", "0"}}}},
+                    Contradiction{"WeightsWithoutWeighted", {.fields = {{"weights", "0=1"}}}},
+                    Contradiction{"HalfARange", {.fields = {{"node", "0-"}}}},
+                    Contradiction{"RangeBackwards", {.fields = {{"node", "3-1"}}}},
+                    Contradiction{"EmptyItem", {.fields = {{"node", "0,,2"}}}},
+                    Contradiction{"SizeOverflow", {.fields = {{"memory", "99999999999999999999G"}}}},
+                    Contradiction{"WaitForNonsense", {.wait = "soon"}}),
+    [](const auto& row) { return std::string(row.param.name); });
+
+TEST(Asking, InterleaveIsAnAliasOfMempolicyAndRequired) {
+    Typed typed;
+    typed.interleave = "on";
+    EXPECT_EQ(sent(ask(typed), "mempolicy"), "interleave");
+    EXPECT_EQ(sent(ask(typed), "required"), "mempolicy");
+    typed.interleave = "off";
+    EXPECT_EQ(sent(ask(typed), "mempolicy"), "bind");
+}
+
+TEST(Asking, InterleaveOnAgreesWithWeighted) {
+    auto typed = fields({{"mempolicy", "weighted"}});
+    typed.interleave = "on";
+    EXPECT_EQ(sent(ask(typed), "mempolicy"), "weighted");
+}
+
+TEST(Asking, ATypedNodeReplacesThePolicysSocket) {
+    const auto asked = ask(fields({{"policy", "socket"}, {"node", "1"}}));
+    EXPECT_EQ(sent(asked, "node"), "1");
+    EXPECT_EQ(sent(asked, "socket"), "(not sent)");
+}
+
+TEST(Asking, ATypedMempolicyDropsThePolicysWeights) {
+    const auto asked = ask(fields({{"policy", "weights"}, {"mempolicy", "bind"}}));
+    EXPECT_EQ(sent(asked, "mempolicy"), "bind");
+    EXPECT_EQ(sent(asked, "weights"), "(not sent)");
+}
+
+TEST(Asking, AnUnknownPolicyIsUnreadableAndNamesTheKnown) {
+    const auto asked = ask(fields({{"policy", "warp"}}));
+    ASSERT_FALSE(asked);
+    EXPECT_EQ(model::row_of(asked.error().code).exit_status, 66);
+    EXPECT_THAT(asked.error().detail, HasSubstr("balanced-off"));
+}
+
+TEST(Asking, APolicyWhoseFileIsBrokenShowsWhere) {
+    auto broken = library();
+    broken.problems.push_back({Errc::unreadable, "/etc/numa-lease/policies/mine.yaml:3:5: unknown key 'coers'", 0});
+    const auto asked = build_request(fields({{"policy", "mine"}}), {"true"}, {}, broken, false);
+    ASSERT_FALSE(asked);
+    EXPECT_THAT(asked.error().detail, HasSubstr("mine.yaml:3:5"));
+}
+
+TEST(Asking, WorksWithoutAnyPolicyFile) { EXPECT_TRUE(build_request({}, {"true"}, {}, policies::Library{}, false)); }
+
+TEST(Asking, SendsACommandOfAnyBytesAsPlainText) {
+    const auto asked = ask({}, {"printf", "a\nb\x1b[31m\xff", std::string(10000, 'x')});
+    ASSERT_TRUE(asked) << asked.error().detail;
+    EXPECT_EQ(sent(asked, "command").find('\x1b'), std::string::npos);
+    EXPECT_LT(sent(asked, "command").size(), 300U);
+}
+
+class Models : public testing::Test {
+protected:
+    void SetUp() override {
+        directory_ = testing::TempDir() + "/numa-lease-models-" + std::to_string(getpid());
+        std::filesystem::create_directories(directory_);
+    }
+    void TearDown() override { std::filesystem::remove_all(directory_); }
+
+    std::string file(const std::string& name, std::size_t size) {
+        std::ofstream(directory_ + '/' + name) << std::string(size, 'x');
+        return directory_ + '/' + name;
+    }
+
+    std::string directory_;
+};
+
+TEST_F(Models, AModelInTheCommandSizesTheMemory) {
+    const auto asked = ask({}, {"llama-server", "-m", file("m.gguf", 1000)});
+    EXPECT_EQ(sent(asked, "memory"), "1100");
+    EXPECT_EQ(sent(asked, "memory-is-estimate"), "yes");
+}
+
+TEST_F(Models, ATypedModelIsForUnknownEngines) {
+    Typed typed;
+    typed.model = file("m.bin", 500);
+    EXPECT_EQ(sent(ask(typed, {"my-engine"}), "memory"), "550");
+}
+
+TEST_F(Models, ATypedMemoryWinsAndIsNoEstimate) {
+    auto typed = fields({{"memory", "4G"}});
+    typed.model = directory_ + "/missing.gguf";
+    const auto asked = ask(typed);
+    EXPECT_EQ(sent(asked, "memory"), "4G");
+    EXPECT_EQ(sent(asked, "memory-is-estimate"), "(not sent)");
+}
+
+TEST_F(Models, AMissingModelIsUnreadableByName) {
+    const auto asked = ask({}, {"llama-server", "-m", directory_ + "/missing.gguf"});
+    ASSERT_FALSE(asked);
+    EXPECT_EQ(model::row_of(asked.error().code).exit_status, 66);
+    EXPECT_THAT(asked.error().detail, HasSubstr("missing.gguf"));
+}
+
+TEST_F(Models, AFolderIsNoModel) {
+    const auto asked = ask({}, {"llama-server", "-m", directory_});
+    ASSERT_FALSE(asked);
+    EXPECT_EQ(model::row_of(asked.error().code).exit_status, 66);
+}
+
+TEST_F(Models, AllPartsOfASplitModelCount) {
+    file("m-00001-of-00003.gguf", 100);
+    const auto second = file("m-00002-of-00003.gguf", 200);
+    file("m-00003-of-00003.gguf", 300);
+    EXPECT_EQ(sent(ask({}, {"llama-server", "-m", second}), "memory"), "660");
+}
+
+TEST_F(Models, AMissingPartIsNamed) {
+    const auto first = file("m-00001-of-00002.gguf", 100);
+    const auto asked = ask({}, {"llama-server", "-m", first});
+    ASSERT_FALSE(asked);
+    EXPECT_THAT(asked.error().detail, HasSubstr("m-00002-of-00002.gguf"));
+}
+
+TEST_F(Models, AnImpossiblePartNumberIsAPlainFile) {
+    EXPECT_EQ(sent(ask({}, {"llama-server", "-m", file("m-00004-of-00003.gguf", 100)}), "memory"), "110");
+}
+
+}  // namespace
+}  // namespace numalease::client

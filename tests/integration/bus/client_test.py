@@ -1,0 +1,68 @@
+"""numa-leasectl over a bus does what it does over the socket."""
+
+import json
+import subprocess
+
+import bed
+from bed import cgroup_of, eventually
+
+
+class Ctl(bed.Case):
+    def setUp(self):
+        super().setUp()
+        self.bed.start_systemd()
+        self.bed.start_daemon()
+
+    def words(self, *verb):
+        return [f'{bed.OPTIONS.bin}/numa-leasectl', '--bus', self.bed.address, *verb]
+
+    def ctl(self, *verb):
+        return subprocess.run(self.words(*verb), capture_output=True, text=True, timeout=bed.PATIENCE, check=False)
+
+    def listed(self):
+        said = json.loads(self.ctl('list', '--json').stdout)
+        return said if isinstance(said, list) else said['leases']
+
+    def run_in_session(self, *words):
+        return self.bed.start(self.words('run', *words), stderr=self.bed.stderr, cgroup=self.bed.session())
+
+    def test_run_is_the_command_inside_the_scope(self):
+        command = self.run_in_session('--cores', '1', '--numa-balancing', 'off', '--', 'sh', '-c',
+                                      'echo $$ $NUMA_LEASE_ID; read line; exit 37')
+        pid, lease = command.expect(lambda line: len(line.split()) == 2, 'the command').split()
+        self.assertEqual(int(pid), command.pid)
+        self.assertEqual(cgroup_of(command.pid), f'/user.slice/{self.bed.slice}/numalease-{lease}.scope')
+        self.assertEqual(self.bed.balancing(), '0')
+        command.process.stdin.write('go\n')
+        command.process.stdin.flush()
+        self.assertEqual(command.process.wait(bed.PATIENCE), 37)
+        eventually(lambda: self.bed.balancing() == '1', 'the knob is put back')
+
+    def test_list_shows_the_lease(self):
+        command = self.run_in_session('--cores', '1', '--reason', 'a test', '--', 'sh', '-c', 'echo up; read line')
+        command.expect(lambda line: line == 'up', 'the command')
+        lease, = self.listed()
+        self.assertEqual((lease['state'], lease['caller']['process']['pid']), ('active', command.pid))
+        self.assertIn(lease['id'], self.ctl('list').stdout)
+
+    def test_stop_ends_the_command_and_returns_when_the_lease_is_over(self):
+        command = self.run_in_session('--cores', '1', '--numa-balancing', 'off', '--', 'sh', '-c',
+                                      'echo $NUMA_LEASE_ID; exec sleep 1000')
+        lease = command.expect(lambda line: line.startswith('c'), 'the lease')
+        stopped = self.ctl('stop', lease)
+        self.assertEqual((stopped.returncode, stopped.stderr), (0, ''))
+        self.assertEqual(command.process.wait(bed.PATIENCE), -15)
+        self.assertEqual(self.bed.balancing(), '1')
+        lease, = self.listed()
+        self.assertEqual(lease['state'], 'ended')
+
+    def test_without_a_daemon_on_that_bus_it_says_so(self):
+        self.bed.daemon.kill()
+        said = self.ctl('list')
+        self.assertEqual(said.returncode, 69)
+        self.assertTrue(said.stderr.startswith('numa-leasectl:'), said.stderr)
+        self.assertIn('org.numalease1', said.stderr)
+
+
+if __name__ == '__main__':
+    bed.main()
