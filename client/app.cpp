@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "client/help.hpp"
 #include "client/output.hpp"
 #include "client/words.hpp"
 
@@ -28,7 +29,7 @@ constexpr std::array kVerbs{
     VerbRow{"status", add_status, "leases, knobs off their prior, and what is odd (the default)",
             "numa-leasectl status", false, 0},
     VerbRow{"run", add_run, "run a command inside a lease of its own",
-            "numa-leasectl run --node any:1 --numa-balancing off -- llama-server -m model.gguf", true, 0},
+            "numa-leasectl run --node any:1 -- llama-server -m model.gguf", true, 0},
     VerbRow{"exec", add_exec, "run a command inside an existing lease", "numa-leasectl exec c1 -- llama-bench", true,
             1},
     VerbRow{"plan", add_plan, "what run would get now, and why; changes nothing",
@@ -110,9 +111,9 @@ std::string one_line(std::string text) {
 
 int dispatch(const Argv& words) {
     Globals globals;
-    CLI::App app("Leases CPUs, NUMA memory and kernel state to inference jobs, and puts the machine back.",
-                 "numa-leasectl");
+    CLI::App app("Leases CPUs, NUMA memory and kernel state to inference jobs, and puts them back.", "numa-leasectl");
     app.set_version_flag("--version", "numa-leasectl " NUMALEASE_VERSION);
+    app.formatter(help_formatter());  // before there are verbs, which take it over
     app.require_subcommand(1);
     app.footer("Example: numa-leasectl run -- llama-server -m model.gguf");
     add_common(app, globals);

@@ -113,18 +113,15 @@ std::optional<std::string> container_refusal(const Argv& argv) {
         use = "numa-leasectl run -- podman run --cgroups=split …";
     else if (runs)
         use = "numa-leasectl run -- sh -c 'exec " + client +
-              " run --cpuset-cpus=$NUMA_LEASE_CPUS --cpuset-mems=$NUMA_LEASE_NODES IMAGE …' (without -d: the lease "
-              "lives as long as this client)";
+              " run --cpuset-cpus=$NUMA_LEASE_CPUS --cpuset-mems=$NUMA_LEASE_NODES IMAGE …' (without -d)";
     else if (verb.text.ends_with(" up") || verb.text.ends_with(" run") || client.ends_with("-compose"))
-        use = "write `cpuset: ${NUMA_LEASE_CPUS}` into the service, and numa-leasectl run -- sh -c 'exec " + client +
-              verb.text + " …' (without -d: the lease lives as long as this client)";
+        use = "`cpuset: ${NUMA_LEASE_CPUS}` in the service, and numa-leasectl run -- sh -c 'exec " + client +
+              verb.text + " …' (without -d)";
     else
-        use = "lease for the container's own start: numa-leasectl run -- sh -c 'exec " + client +
+        use = "numa-leasectl run -- sh -c 'exec " + client +
               " run --cpuset-cpus=$NUMA_LEASE_CPUS --cpuset-mems=$NUMA_LEASE_NODES IMAGE …'";
-    return client + verb.text +
-           ": the container runs in a cgroup of its own, so the lease would confine only the client; nothing was "
-           "leased\nuse instead: " +
-           use;
+    return client + verb.text + ": its container has a cgroup of its own, so a lease would confine only the client; " +
+           "use instead: " + use;
 }
 
 }  // namespace numalease::client

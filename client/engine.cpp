@@ -14,12 +14,28 @@ using model::EngineOption;
 
 namespace {
 
+/// The environment as the user meant it: inside a lease, thread variables that have the lease's number are what we said
+/// to the command that now runs another lease, or what it would say again.
+Env without_ours(const policies::Library& library, Env env) {
+    const auto threads = env.find("NUMA_LEASE_THREADS");
+    if (threads == env.end() || !env.contains("NUMA_LEASE_ID")) return env;
+    const auto number = threads->second;
+    for (const auto& [engine_name, engine] : library.engines) {
+        for (const auto& [name, option] : engine.options) {
+            const auto found = env.find(option.env);
+            const bool says_threads = option.value.find("${threads}") != std::string::npos;
+            if (says_threads && found != env.end() && found->second == number) env.erase(found);
+        }
+    }
+    return env;
+}
+
 /// Everything about one command while it is adapted.
 class Telling {
 public:
     Telling(const policies::Library& library, Adapted& out, const Env& user_env, const LeaseFacts& facts)
         : library_(library), out_(out), facts_(facts), words_(unwrap(out.argv)) {
-        if (words_.drops_env.empty()) env_ = user_env;
+        if (words_.drops_env.empty()) env_ = without_ours(library, user_env);
         for (const auto& [name, value] : words_.env) env_[name] = value;
         engine_ = recognise(library, out.argv, &program_);
     }

@@ -52,7 +52,7 @@ const model::Engine* recognise(const policies::Library& library, const Argv& arg
 std::optional<std::string> model_file(const model::Engine& engine, const Argv& argv, const Env& user_env);
 
 /// Where a command would start its work outside of our cgroup, so that a lease would hold only its client: why, and
-/// what to use instead, as two lines. Nothing for any other command.
+/// what to use instead, on one line. Nothing for any other command.
 std::optional<std::string> container_refusal(const Argv& argv);
 
 }  // namespace numalease::client

@@ -18,6 +18,14 @@ std::uint64_t now_real() {
     return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
+/// Where no daemon answers, what is read from its journal may not be all there is.
+void say_what_is_amiss(Connection& daemon) {
+    if (daemon.is_daemon()) return;
+    const auto state = daemon.status();
+    if (!state) return;
+    for (const auto& note : model::get_strings(*state, "degraded")) say(note);
+}
+
 /// Reaches a daemon, asks, and prints what came in one of two ways.
 template <class Ask, class Render>
 int look(const Globals& globals, Ask ask, Render render) {
@@ -53,7 +61,11 @@ void add_list(CLI::App& verb, Globals& globals) {
     verb.callback([&globals, all] {
         globals.go = [&globals, all] {
             return look(
-                globals, [](Connection& daemon) { return daemon.leases(); },
+                globals,
+                [](Connection& daemon) {
+                    say_what_is_amiss(daemon);
+                    return daemon.leases();
+                },
                 [&](const auto& leases) { return leases_text(leases, *all, now_real(), terminal_width()); });
         };
     });

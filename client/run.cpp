@@ -40,14 +40,6 @@ Result<void> check_command(const Argv& command) {
     return {};
 }
 
-/// Both lines of a refusal, each with our name.
-int say_lines(const model::Error& error) {
-    const auto newline = error.detail.find('\n');
-    say(error.detail.substr(0, newline));
-    if (newline != std::string::npos) say(error.detail.substr(newline + 1));
-    return model::row_of(error.code).exit_status;
-}
-
 /// From the request to the active lease.
 Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool quiet) {
     const auto acquired = daemon.acquire(request);
@@ -61,14 +53,13 @@ Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool 
     });
 }
 
-/// The lease's command, once it is ours.
-int enter_lease(Connection daemon, const model::Dict& dict, bool json, Entry entry) {
+/// The lease's command, once it is ours. The topology was asked for before the lease: from here on nothing more is
+/// needed of the daemon, which may die at any moment.
+int enter_lease(const model::Dict& dict, const model::Dict& topology, bool json, Entry entry) {
     const auto lease = model::lease_from_dict(dict);
     if (!lease) return say_failure(lease.error());
-    const auto topology = daemon.topology();
-    if (!topology) return say_failure(topology.error());
     entry.request = lease->request;
-    entry.facts = facts_of(lease->id, lease->placement, lease->confinement, *topology);
+    entry.facts = facts_of(lease->id, lease->placement, lease->confinement, topology);
     entry.set_affinity = lease->confinement.kind == model::ConfinementKind::affinity ||
                          lease->confinement.kind == model::ConfinementKind::none;
     if (json) {
@@ -76,7 +67,7 @@ int enter_lease(Connection daemon, const model::Dict& dict, bool json, Entry ent
         std::fputs(json_text(dict).c_str(), stderr);
     } else if (!entry.quiet) {
         for (const auto& line : grant_lines(dict)) say(line);
-        if (const auto note = one_node_note(*topology); !note.empty()) say(note);
+        if (const auto note = one_node_note(topology); !note.empty()) say(note);
     }
     return enter(entry);
 }
@@ -126,13 +117,15 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
     auto daemon = reach(globals.endpoint, Need::leasing);
     if (!daemon) return refused(daemon.error());
     if (reporter) reporter->before(shell_line(globals.command), daemon->knobs());
+    const auto topology = daemon->topology();
+    if (!topology) return refused(topology.error());
     const auto lease = obtain(*daemon, asked.dict, options.quiet);
     if (!lease) return refused(lease.error());
     if (reporter)
         if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)
             say(written.error().detail);
     reporter.reset();
-    return enter_lease(std::move(*daemon), *lease, globals.json,
+    return enter_lease(*lease, *topology, globals.json,
                        Entry{.library = library,
                              .policy = asked.policy ? &*asked.policy : nullptr,
                              .request = {},
@@ -144,7 +137,7 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
 }
 
 int run(const Globals& globals, const RunOptions& options) {
-    if (auto checked = check_command(globals.command); !checked) return say_lines(checked.error());
+    if (auto checked = check_command(globals.command); !checked) return say_failure(checked.error());
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
     const auto asked = build_request(options.typed, globals.command, current_environment(), library, at_terminal());
@@ -154,7 +147,8 @@ int run(const Globals& globals, const RunOptions& options) {
 }
 
 int plan(const Globals& globals, const Typed& typed, bool expand) {
-    if (const auto refusal = container_refusal(globals.command)) return say_lines({Errc::invalid_request, *refusal, 0});
+    if (const auto refusal = container_refusal(globals.command))
+        return say_failure({Errc::invalid_request, *refusal, 0});
     const auto library = load_library();
     const auto asked = build_request(typed, globals.command, current_environment(), library, at_terminal());
     if (!asked) return say_failure(asked.error());
@@ -187,15 +181,17 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
 }
 
 int exec(const Globals& globals, const std::string& id, bool expand, bool quiet) {
-    if (auto checked = check_command(globals.command); !checked) return say_lines(checked.error());
+    if (auto checked = check_command(globals.command); !checked) return say_failure(checked.error());
     const auto library = load_library();
     auto daemon = reach(globals.endpoint, Need::changing);
     if (!daemon) return say_failure(daemon.error());
+    const auto topology = daemon->topology();
+    if (!topology) return say_failure(topology.error());
     const auto lease = daemon->join(id);
     if (!lease) return say_failure(lease.error());
     const auto name = model::get_text(model::get_dict(*lease, "request"), "policy");
     const auto policy = library.policies.find(name);
-    return enter_lease(std::move(*daemon), *lease, globals.json,
+    return enter_lease(*lease, *topology, globals.json,
                        Entry{.library = library,
                              .policy = policy == library.policies.end() ? nullptr : &policy->second,
                              .request = {},

@@ -2,8 +2,12 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
@@ -94,12 +98,43 @@ std::string last_words(const std::string& path) {
     return std::string(text.substr(text.find_last_of('\n') + 1));
 }
 
+/// Appended to, and begun anew where it has become large. Nothing but a file of our own: what lies there may have been
+/// put there for us.  Returns -1 where it cannot be had.
+int open_log(const std::string& path) {
+    constexpr off_t kLargest = 1 << 20;
+    const int fd =
+        open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);  // no FIFO waits
+    struct stat facts{};
+    if (fd < 0 || fstat(fd, &facts) < 0) return -1;
+    if (!S_ISREG(facts.st_mode) || facts.st_uid != geteuid() || facts.st_nlink != 1) return -1;
+    if (facts.st_size > kLargest && ftruncate(fd, 0) < 0) return -1;
+    return fd;
+}
+
+/// The daemon outlives the one command that started it and serves others: where that runs, and how willingly, is no
+/// setting of the daemon's. What may not be changed stays as it is.
+void leave_the_callers_habits() {
+    constexpr std::size_t kMostCpus = 8192;
+    std::array<unsigned char, kMostCpus / 8> all{};
+    all.fill(0xff);  // as far as the cgroup allows
+    (void)syscall(SYS_sched_setaffinity, 0, all.size(), all.data());
+    (void)syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL);
+    const sched_param none{};
+    (void)sched_setscheduler(0, SCHED_OTHER, &none);
+    (void)setpriority(PRIO_PROCESS, 0, 0);
+    // As the units have it: when memory runs out it is the daemon that can still put things back.
+    const int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    [[maybe_unused]] const auto written = write(oom, "-900", 4);
+    if (oom >= 0) close(oom);
+}
+
 /// The daemon, two forks away: no child of the command that we become, no part of our session or process group.
 [[noreturn]] void detach(const Words& words, const std::string& log, int ready) {
     setsid();
     if (fork() != 0) _exit(0);
+    leave_the_callers_habits();
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int out = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int out = open_log(log);
     if (out < 0) out = nothing;
     dup2(nothing, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
@@ -168,6 +203,8 @@ Result<void> start_service(const Words& words) {
     if (r >= 0) r = append_service(raw, words);
     bus::BusError error;
     if (r >= 0) r = sd_bus_call(bus->get(), raw, 0, error.get(), nullptr);
+    // It is there already: systemd is starting it again after it died.
+    if (sd_bus_error_has_name(error.get(), "org.freedesktop.systemd1.UnitExists") != 0) return {};
     if (r < 0)
         return fail(Errc::no_daemon, "systemd does not start numa-leased: " + bus::from_bus(*error, r).detail, -r);
     return {};
@@ -253,8 +290,9 @@ Result<Connection> start_and_say(const Endpoint& endpoint) {
 
 Result<Connection> reach(const Endpoint& endpoint, Need need) {
     auto connection = find_daemon(endpoint);
-    // Whoever may not ask the daemon may still look at what it keeps.
-    const bool own_eyes = !connection && connection.error().code == Errc::denied && need == Need::looking;
+    // Whoever may not open the socket may still look at what the daemon keeps. That a stranger serves it has no errno.
+    const bool own_eyes =
+        !connection && connection.error().code == Errc::denied && connection.error().err != 0 && need == Need::looking;
     if (connection || (connection.error().code != Errc::no_daemon && !own_eyes)) return connection;
     const bool elsewhere = !endpoint.bus.empty() && endpoint.bus != "none";
     if (elsewhere) return connection;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <utility>
 
@@ -291,6 +292,13 @@ void Stepper::shared_done(Row& row, const Done& done) {
         return;
     }
     if (row.wants.empty()) {
+        if (row.key.knob == model::Knob::weight_auto && error->err == ENODEV && done.reading.value) {
+            // Without bandwidth data from the firmware the kernel leaves its automatic weights once and for all when
+            // one is written. The weights themselves are as before.
+            report(row, "cannot be put back to " + row.prior + ": this machine has no bandwidth data for it");
+            row.prior = *done.reading.value;
+            return;
+        }
         stuck(row, error->detail);
         return;
     }

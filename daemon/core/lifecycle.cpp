@@ -182,7 +182,8 @@ void Stepper::lease_op_done(const Done& done) {
     if (const auto join = state_.joins.find(done.op); join != state_.joins.end()) {
         if (done.error) {
             refusal_ = done.error;
-        } else if (lease.state == LeaseState::active) {
+        } else if (lease.state == LeaseState::active &&
+                   std::ranges::find(lease.holders, join->second) == lease.holders.end()) {
             lease.holders.push_back(join->second);
         }
         state_.joins.erase(join);

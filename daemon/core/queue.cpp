@@ -56,6 +56,15 @@ std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease) 
     return place(observed_, occupancy, lease.request);
 }
 
+std::expected<model::Placement, NoPlace> Stepper::plan(Lease lease) const {
+    if (auto missing = missing_lever(lease.request)) return std::unexpected(NoPlace{.error = std::move(*missing)});
+    auto placement = try_place(lease);
+    if (!placement) return placement;
+    if (auto levers = agree_on_levers(lease, *placement); !levers) return std::unexpected(std::move(levers.error()));
+    placement->why.insert(placement->why.end(), lease.notes.begin(), lease.notes.end());
+    return placement;
+}
+
 void Stepper::operator()(const Acquire& input) {
     if (state_.stopping) {
         refusal_ = Error{Errc::not_now, "the daemon is stopping; ask again when it is back"};
@@ -129,7 +138,8 @@ std::expected<void, NoPlace> Stepper::admit(Lease& lease) {
 }
 
 /// The levers that can be pulled now. A required one that others hold at another value blocks; any other is left out.
-std::expected<std::vector<Lever>, NoPlace> Stepper::agree_on_levers(Lease& lease, const model::Placement& placement) {
+std::expected<std::vector<Lever>, NoPlace> Stepper::agree_on_levers(Lease& lease,
+                                                                    const model::Placement& placement) const {
     std::vector<Lever> out;
     std::vector<std::string> skipped;
     for (auto& lever : shared_levers(lease.request, placement, observed_)) {

@@ -29,6 +29,9 @@ void Stepper::operator()(const Join& input) {
         refusal_ = Error{Errc::no_such_lease, "no active lease " + input.lease};
         return;
     }
+    // The caller stays: it is what the lease is named after, and where its unit is read from.
+    std::erase_if(found->second.holders,
+                  [&](const model::Process& it) { return std::ranges::find(input.dead, it) != input.dead.end(); });
     const auto op = lease_op(input.lease);
     state_.joins[op] = input.process;
     effects_.push_back(Confine{op, input.lease, input.process});
@@ -172,7 +175,7 @@ Step step(const State& state, const Input& input, const Observed& observed, mode
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
                                               const model::Request& request, const model::Caller& caller) {
     const Stepper stepper(state, observed, {});
-    return stepper.try_place(Lease{.caller = caller, .request = request});
+    return stepper.plan(Lease{.caller = caller, .request = request});
 }
 
 std::vector<model::KnobKey> watched(const State& state, const Input& input, const model::Topology& topology) {

@@ -51,6 +51,7 @@ struct Acquire {
 struct Join {
     model::LeaseId lease;
     model::Process process;
+    std::vector<model::Process> dead;  ///< holders that have ended: dropped, so that the list does not grow for ever
 };
 /// The holder's processes (or its cgroup) are gone.
 struct HolderGone {

@@ -54,6 +54,8 @@ public:
 
     /// What stands between a lease and its place: nothing (empty error), or a reason.
     std::expected<model::Placement, NoPlace> try_place(const model::Lease& lease) const;
+    /// The same with its levers looked at, too: what an Acquire would meet.
+    std::expected<model::Placement, NoPlace> plan(model::Lease lease) const;
 
 private:
     // ledger.cpp: rows
@@ -101,7 +103,8 @@ private:
 
     // queue.cpp: admission
     std::expected<void, NoPlace> admit(model::Lease& lease);
-    std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease, const model::Placement& placement);
+    std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease,
+                                                               const model::Placement& placement) const;
     std::optional<model::Error> missing_lever(const model::Request& request) const;
     std::optional<model::Error> page_cache_refusal(const model::Lease& lease) const;
     void serve_queue();

@@ -67,6 +67,7 @@ struct Confinement {
     std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
     CpuSet effective_cpus;
     NodeSet effective_nodes;
+    bool whole_unit = false;   ///< unit only: its main process asked, so the lease lives as long as the unit
     bool prior_known = false;  ///< unit only: the priors below were read
     std::string prior_cpus;    ///< AllowedCPUs= before us, as a list; empty: not set
     std::string prior_nodes;

@@ -10,6 +10,7 @@
 
 #include "bus/names.hpp"
 #include "service/log.hpp"
+#include "service/runtime_directory.hpp"
 
 namespace numalease::service {
 
@@ -30,6 +31,7 @@ model::Result<void> App::start() {
             return fail(Errc::io,
                         "--runtime-dir: cannot make " + options_.runtime_directory + ": " + std::strerror(errno),
                         errno);
+        if (auto checked = check_runtime_directory(options_.runtime_directory); !checked) return checked;
         auto locks = host::take_locks(machine_->root, options_.runtime_directory);
         if (!locks) return std::unexpected(locks.error());
         locks_.emplace(std::move(*locks));
@@ -97,9 +99,15 @@ Result<core::State> App::open_journal() {
 }
 
 core::State App::peek_journal() {
-    std::vector<std::string> ignored;
+    if (const auto checked = check_runtime_directory(options_.runtime_directory); !checked) {
+        site_.notes.push_back("leases are not shown: " + checked.error().detail);
+        return {};
+    }
     const auto boot = host::read_boot_id(machine_->root);
-    return core::replay(host::Journal::peek(options_.runtime_directory, boot.value_or("")).records, ignored);
+    auto found = host::Journal::peek(options_.runtime_directory, boot.value_or(""));
+    auto state = core::replay(found.records, found.warnings);
+    for (const auto& warning : found.warnings) site_.notes.push_back(options_.runtime_directory + ": " + warning);
+    return state;
 }
 
 /// Not served on a bus, the daemon still asks systemd on the system bus to confine, where there is one.
@@ -127,7 +135,8 @@ void App::assemble(core::State state) {
     holders_.emplace(event_.get(), *machine_,
                      [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); });
     identifier_.emplace(*later_, *machine_, current);
-    authoriser_.emplace(*later_, serves_on_bus() ? bus_.get() : nullptr);
+    denials_.emplace(*later_);
+    authoriser_.emplace(*later_, accounts_, serves_on_bus() ? bus_.get() : nullptr);
     if (!options_.read_only) {
         daemon_.emplace(
             event_.get(),
@@ -160,11 +169,15 @@ void App::assemble(core::State state) {
                                     .observer = &*observer_,
                                     .holders = &*holders_,
                                     .identifier = &*identifier_,
-                                    .authoriser = &*authoriser_});
+                                    .authoriser = &*authoriser_,
+                                    .accounts = &accounts_,
+                                    .denials = &*denials_});
     server_.emplace(Server::Parts{.event = event_.get(),
                                   .later = &*later_,
                                   .manager = &*manager_,
                                   .identifier = &*identifier_,
+                                  .accounts = &accounts_,
+                                  .denials = &*denials_,
                                   .group = [this] { return serves_on_bus() ? std::string() : site_.config.group; },
                                   .disconnected =
                                       [this] {

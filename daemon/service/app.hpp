@@ -74,6 +74,8 @@ private:
     std::optional<Effects> effects_;  ///< before the workers: their jobs use it until they are joined
     std::optional<Workers> workers_;
     std::optional<Identifier> identifier_;
+    Accounts accounts_;
+    std::optional<Denials> denials_;
     std::optional<Authoriser> authoriser_;
     std::optional<Manager> manager_;
     std::optional<Server> server_;

@@ -1,8 +1,5 @@
 #include "service/authorise.hpp"
 
-#include <grp.h>
-#include <pwd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -17,8 +14,6 @@ using model::Request;
 using model::Result;
 
 constexpr std::array<std::string_view, 4> kActions{"acquire", "acquire-kernel-state", "drop-caches", "manage"};
-constexpr std::size_t kAccountBuffer = 16384;
-constexpr std::size_t kMostGroupBuffer = 4U << 20U;
 
 std::string way_out(Action action, const std::string& user, const std::string& group) {
     if (action == Action::acquire || action == Action::acquire_kernel_state)
@@ -65,38 +60,6 @@ Result<void> decide_without_polkit(Action action, unsigned uid, bool in_group, c
     return fail(Errc::denied, user + " is not allowed " + action_id(action) + "; " + way_out(action, user, group));
 }
 
-bool is_member(unsigned uid, const std::string& group) {
-    std::vector<char> buffer(kAccountBuffer);
-    passwd account{};
-    passwd* found = nullptr;
-    if (getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return false;
-    std::vector<char> group_buffer(kAccountBuffer);
-    ::group entry{};
-    ::group* wanted = nullptr;
-    const auto look = [&] {
-        return getgrnam_r(group.c_str(), &entry, group_buffer.data(), group_buffer.size(), &wanted);
-    };
-    int got = look();
-    for (; got == ERANGE && group_buffer.size() < kMostGroupBuffer; got = look())  // its members are all named there
-        group_buffer.resize(group_buffer.size() * 2);
-    if (got != 0 || wanted == nullptr) return false;
-    int count = 64;
-    std::vector<gid_t> groups(static_cast<std::size_t>(count));
-    while (getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0)
-        groups.resize(static_cast<std::size_t>(count));
-    groups.resize(static_cast<std::size_t>(count));
-    return std::ranges::find(groups, entry.gr_gid) != groups.end();
-}
-
-std::string user_name(unsigned uid) {
-    std::vector<char> buffer(kAccountBuffer);
-    passwd account{};
-    passwd* found = nullptr;
-    if (getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr)
-        return std::to_string(uid);
-    return account.pw_name;
-}
-
 void Authoriser::check(const Held& call, const model::Caller& caller, std::vector<Action> actions,
                        const std::string& group, Verdict verdict) {
     if (caller.uid == 0) return verdict({});
@@ -109,8 +72,8 @@ void Authoriser::ask(const Held& call, const model::Caller& caller, const std::s
     const Action action = rest->back();
     rest->pop_back();
     const auto by_group = [=, this] {
-        auto decided =
-            decide_without_polkit(action, caller.uid, is_member(caller.uid, group), user_name(caller.uid), group);
+        auto decided = decide_without_polkit(action, caller.uid, accounts_.is_member(caller.uid, group),
+                                             accounts_.user_name(caller.uid), group);
         if (!decided) return verdict(decided);
         ask(call, caller, rest, group, verdict);
     };
@@ -135,7 +98,7 @@ void Authoriser::ask(const Held& call, const model::Caller& caller, const std::s
         if (sd_bus_message_enter_container(*reply, 'r', "bba{ss}") >= 0)
             sd_bus_message_read(*reply, "bb", &allowed, &challenge);
         if (allowed != 0) return ask(call, caller, rest, group, verdict);
-        const auto user = user_name(caller.uid);
+        const auto user = accounts_.user_name(caller.uid);
         verdict(fail(Errc::denied, "polkit does not allow " + user + ' ' + action_id(action) +
                                        (challenge != 0 ? " without a password" : "") + "; " +
                                        way_out(action, user, group)));

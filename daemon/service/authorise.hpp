@@ -7,6 +7,7 @@
 #include "bus/bus.hpp"
 #include "model/lease.hpp"
 #include "policies/loader.hpp"
+#include "service/accounts.hpp"
 #include "service/event.hpp"
 
 namespace numalease::service {
@@ -28,19 +29,13 @@ std::vector<Action> actions_of(const model::Request& request);
 model::Result<void> decide_without_polkit(Action action, unsigned uid, bool in_group, const std::string& user,
                                           const std::string& group);
 
-/// Is the account in the group, by the account databases (not by the process's own groups, which a caller cannot prove
-/// over a bus).  Source: getgrouplist(3).
-bool is_member(unsigned uid, const std::string& group);
-/// Login name, or the number where there is none.
-std::string user_name(unsigned uid);
-
 /// Asks polkit where it is on the bus, else the group.
 class Authoriser {
 public:
     using Verdict = std::function<void(model::Result<void>)>;
 
     /// `bus` may be null: then there is no polkit.
-    Authoriser(Later& later, sd_bus* bus) : later_(later), bus_(bus) {}
+    Authoriser(Later& later, Accounts& accounts, sd_bus* bus) : later_(later), accounts_(accounts), bus_(bus) {}
 
     /// `call` is the message to be authorised; `actions` are asked about in turn until one is denied.
     void check(const Held& call, const model::Caller& caller, std::vector<Action> actions, const std::string& group,
@@ -50,6 +45,7 @@ private:
     void ask(const Held& call, const model::Caller& caller, const std::shared_ptr<std::vector<Action>>& rest,
              const std::string& group, const Verdict& verdict);
     Later& later_;
+    Accounts& accounts_;
     sd_bus* bus_;
 };
 

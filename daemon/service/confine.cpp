@@ -97,9 +97,22 @@ void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
                 job->lease.confinement.prior_known = true;
                 job->lease.confinement.prior_cpus = model::IndexSet::from_bytes(cpus).text();
                 job->lease.confinement.prior_nodes = model::IndexSet::from_bytes(nodes).text();
-                finish(job);
+                read_main_pid(job, unit_path);
             });
         });
+    });
+}
+
+/// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
+/// unit asks (a cron job, a script in a service), the lease is that process's own, or it would never end.
+void Confiner::read_main_pid(const JobPtr& job, const std::string& path) {
+    auto call = systemd::get_property(bus_, path, "MainPID");
+    if (!call) return give_up(job, call.error());
+    later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
+        std::uint32_t pid = 0;
+        if (reply && sd_bus_message_read(*reply, "v", "u", &pid) >= 0)
+            job->lease.confinement.whole_unit = static_cast<int>(pid) == job->lease.caller.process.pid;
+        finish(job);
     });
 }
 
@@ -226,7 +239,7 @@ void Confiner::verify(const JobPtr& job) {
         return later_.after(kPollUsec, [=, this] { verify(job); });
     }
     if (!inside) return give_up(job, {Errc::io, "the process is in " + path + ", not in " + it.unit});
-    it.cgroup = path;
+    if (it.kind != ConfinementKind::unit || it.whole_unit) it.cgroup = path;
     if (bare && it.kind == ConfinementKind::unit)
         return give_up(job,
                        {Errc::unsupported, "no cpuset controller in " + path + ": " + it.unit + " is not confined"});

@@ -61,8 +61,10 @@ private:
     void set_properties(const std::string& unit, const Properties& properties, Next next);
     void read_property(const JobPtr& job, const std::string& path, const char* property,
                        std::function<void(std::vector<std::uint8_t>)> next);
+    void read_main_pid(const JobPtr& job, const std::string& path);
     void raise_memlock(const Job& job) const;
     void unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const;
+    /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, const char* property) const;
     [[nodiscard]] bool unit_is_small(const std::string& cgroup) const;
     static int on_job_removed(sd_bus_message* message, void* data, sd_bus_error* error);

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxWaits = 16384;
 constexpr std::ptrdiff_t kMaxWaitsOfSender = 32;
+constexpr std::size_t kMaxQuestionsOfUser = 16;
 
 Result<std::string> read_text(const Held& call) {
     const char* text = nullptr;
@@ -102,18 +103,24 @@ void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who,
                          std::function<void()> next) {
     if (parts_.daemon == nullptr)
         return reply_error(call, {Errc::denied, "this numa-leased only answers questions (--read-only)"});
-    parts_.authoriser->check(call, who->caller, std::move(actions), parts_.site->config.group,
-                             [call, who, next = std::move(next), busy = token_](Result<void> verdict) {
-                                 // A question to polkit takes as long as a person does: whoever asked must still be
-                                 // there.
-                                 if (verdict && !host::pidfd_alive(who->pidfd.get()))
-                                     verdict = fail(Errc::denied, "the caller is gone");
-                                 if (verdict) return next();
-                                 log::event(
-                                     log::Level::info, log::kDenied, "denied",
-                                     {{"UID", std::to_string(who->caller.uid)}, {"REASON", verdict.error().detail}});
-                                 reply_error(call, verdict.error());
-                             });
+    const auto uid = who->caller.uid;
+    std::erase_if(questions_, [](const auto& it) { return it.second.expired(); });
+    if (uid != 0 && questions_.count(uid) >= kMaxQuestionsOfUser)
+        return reply_error(
+            call, {Errc::quota, parts_.accounts->user_name(uid) + " has " + std::to_string(kMaxQuestionsOfUser) +
+                                    " calls that wait for polkit already; answer or end one first"});
+    const auto question = std::make_shared<int>();
+    questions_.emplace(uid, question);
+    parts_.authoriser->check(
+        call, who->caller, std::move(actions), parts_.site->config.group,
+        [=, this, next = std::move(next), busy = token_, question = question](Result<void> verdict) {
+            // A question to polkit takes as long as a person does: whoever asked must still be
+            // there.
+            if (verdict && !host::pidfd_alive(who->pidfd.get())) verdict = fail(Errc::denied, "the caller is gone");
+            if (verdict) return next();
+            parts_.denials->say(uid, "denied", verdict.error().detail);
+            reply_error(call, verdict.error());
+        });
 }
 
 /// Whoever holds a lease, and root, may end it or enter it; anybody else needs `manage`.
@@ -137,7 +144,7 @@ Result<void> Manager::check_limits(const model::Caller& caller) const {
     }
     const auto& config = parts_.site->config;
     const auto reached = [&](unsigned limit, const char* what) {
-        return fail(Errc::quota, user_name(caller.uid) + " has " + std::to_string(limit) + ' ' + what +
+        return fail(Errc::quota, parts_.accounts->user_name(caller.uid) + " has " + std::to_string(limit) + ' ' + what +
                                      " already, the most allowed here; release one, or wait for one to end");
     };
     if (leases >= config.max_leases_per_user) return reached(config.max_leases_per_user, "leases");
@@ -171,7 +178,11 @@ void Manager::join(const Held& call) {
     const auto id = read_text(call);
     if (!id) return reply_error(call, id.error());
     as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
-        const auto outcome = parts_.daemon->handle(core::Join{.lease = *id, .process = who->caller.process});
+        core::Join join{.lease = *id, .process = who->caller.process, .dead = {}};
+        if (const auto found = parts_.daemon->state().leases.find(*id); found != parts_.daemon->state().leases.end())
+            for (const auto& holder : found->second.holders)
+                if (!host::is_alive(parts_.machine->proc, holder)) join.dead.push_back(holder);
+        const auto outcome = parts_.daemon->handle(join);
         if (outcome.refusal) return reply_error(call, *outcome.refusal);
         if (outcome.op && parts_.state().joins.contains(*outcome.op)) {
             joins_[*outcome.op] = {.call = call, .lease = *id, .who = who};
@@ -219,8 +230,9 @@ void Manager::stop(const Held& call) {
     if (sd_bus_message_read(call.get(), "t", &grace) < 0 || grace > kLongestGrace)
         return reply_error(call, {Errc::invalid_request, "grace: at most a day"});
     as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
-        const auto outcome = parts_.daemon->handle(core::Stop{
-            .lease = *id, .grace = model::Micros(static_cast<std::int64_t>(grace)), .by = user_name(who->caller.uid)});
+        const auto outcome = parts_.daemon->handle(core::Stop{.lease = *id,
+                                                              .grace = model::Micros(static_cast<std::int64_t>(grace)),
+                                                              .by = parts_.accounts->user_name(who->caller.uid)});
         if (outcome.refusal) return reply_error(call, *outcome.refusal);
         reply_empty(call);
     });
@@ -299,7 +311,9 @@ void Manager::get_topology(const Held& call) { reply_dict(call, to_dict(parts_.o
 void Manager::get_knobs(const Held& call) { reply_dicts(call, knob_dicts(parts_.state(), *parts_.observer)); }
 
 void Manager::get_status(const Held& call) {
-    reply_dict(call, status_dict(parts_.state(), parts_.about(), *parts_.site, *parts_.machine, *parts_.observer));
+    const auto& rivals = rivals_.get({}, now().boot, [this] { return running_rivals(parts_.machine->proc); });
+    reply_dict(call,
+               status_dict(parts_.state(), parts_.about(), *parts_.site, *parts_.machine, *parts_.observer, rivals));
 }
 
 }  // namespace numalease::service

@@ -5,11 +5,13 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "core/step.hpp"
 #include "service/authorise.hpp"
 #include "service/daemon.hpp"
+#include "service/denials.hpp"
 #include "service/holders.hpp"
 #include "service/identity.hpp"
 #include "service/observe.hpp"
@@ -32,6 +34,8 @@ public:
         Holders* holders = nullptr;
         Identifier* identifier = nullptr;
         Authoriser* authoriser = nullptr;
+        Accounts* accounts = nullptr;
+        Denials* denials = nullptr;
     };
     explicit Manager(Parts parts) : parts_(std::move(parts)) {}
 
@@ -91,6 +95,8 @@ private:
     std::vector<Wait> waits_;
     std::map<std::uint64_t, PendingJoin> joins_;
     const core::State* removed_from_ = nullptr;  ///< while InterfacesRemoved is sent: where the object still is
+    std::multimap<unsigned, std::weak_ptr<int>> questions_;  ///< by uid: held by each call that polkit is asked about
+    Recent<std::monostate, std::vector<std::string>> rivals_{model::Micros(2'000'000)};  ///< a walk through /proc
     std::shared_ptr<int> token_ = std::make_shared<int>();  ///< held by every call that is being looked into
 };
 

@@ -14,7 +14,6 @@
 #include <cstring>
 
 #include "service/authorise.hpp"
-#include "service/log.hpp"
 
 namespace numalease::service {
 
@@ -25,7 +24,7 @@ using model::Result;
 namespace {
 
 constexpr std::size_t kMaxConnections = 512;
-constexpr std::ptrdiff_t kMaxConnectionsPerUser = 64;
+constexpr std::ptrdiff_t kMaxConnectionsPerUser = 16;
 constexpr int kBacklog = 64;
 constexpr std::uint64_t kAcceptAgain = 1'000'000;
 
@@ -93,7 +92,8 @@ Result<void> Server::may_connect(const Peer& peer) const {
     if (peer.uid == 0 || peer.uid == geteuid()) return {};
     if (of_user >= kMaxConnectionsPerUser) return fail(Errc::quota, "too many connections of one user");
     const auto group = parts_.group();
-    if (group.empty() || !is_member(peer.uid, group)) return fail(Errc::denied, "only root may use the socket");
+    if (group.empty() || !parts_.accounts->is_member(peer.uid, group))
+        return fail(Errc::denied, "only root may use the socket");
     return {};
 }
 
@@ -107,10 +107,9 @@ void Server::accept_one() {
     if (!fd) return;
     auto peer = read_peer(fd.get());
     auto allowed = peer ? may_connect(*peer) : Result<void>(std::unexpected(peer.error()));
+    const auto uid = peer ? peer->uid : static_cast<unsigned>(-1);  // (uid_t) -1 is nobody's
     if (allowed) allowed = add(std::move(fd), std::move(*peer));
-    if (!allowed)
-        log::event(log::Level::info, log::kDenied, "connection refused",
-                   {{"UID", peer ? std::to_string(peer->uid) : ""}, {"REASON", allowed.error().detail}});
+    if (!allowed) parts_.denials->say(uid, "connection refused", allowed.error().detail);
 }
 
 Result<void> Server::serve(host::UniqueFd fd) {

@@ -19,6 +19,8 @@ public:
         Later* later = nullptr;
         Manager* manager = nullptr;
         Identifier* identifier = nullptr;
+        Accounts* accounts = nullptr;
+        Denials* denials = nullptr;
         std::function<std::string()> group;  ///< who may connect besides root; empty: nobody
         std::function<void()> disconnected;  ///< a connection has ended
     };

@@ -54,7 +54,7 @@ std::vector<std::string> running_rivals(const host::Root& proc) {
 }
 
 model::Dict status_dict(const core::State& state, const About& about, const Site& site, const Machine& machine,
-                        Observer& observer) {
+                        Observer& observer, const std::vector<std::string>& rivals) {
     std::map<std::string, std::uint64_t> counts;
     for (const auto& [id, lease] : state.leases) counts[std::string(model::text_of(lease.state))] += 1;
     model::Dict leases;
@@ -75,7 +75,7 @@ model::Dict status_dict(const core::State& state, const About& about, const Site
             {"runtime_dir", about.runtime_directory},
             {"confinement", confinement},
             {"degraded", degraded},
-            {"rivals", running_rivals(machine.proc)},
+            {"rivals", rivals},
             {"leases", leases},
             {"offline_cpus", offline_cpus(observer.topology()).text()},
             {"knobs_off_prior", off_prior},

@@ -17,8 +17,9 @@ struct About {
     bool journal_works = true;
 };
 
+/// `rivals`: see below.
 model::Dict status_dict(const core::State& state, const About& about, const Site& site, const Machine& machine,
-                        Observer& observer);
+                        Observer& observer, const std::vector<std::string>& rivals);
 /// Every knob of this machine: now, prior, who holds it, why it is not back yet.
 model::Value::Dicts knob_dicts(const core::State& state, Observer& observer);
 

@@ -99,6 +99,8 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "CollectMode", "s", "inactive-or-failed");
     if (r >= 0 && !lease.confinement.slice.empty())
         r = sd_bus_message_append(m, "(sv)", "Slice", "s", lease.confinement.slice.c_str());
+    // Only into a delegated unit does systemd move a process later (AttachProcessesToUnit); no controller goes with it.
+    if (r >= 0) r = sd_bus_message_append(m, "(sv)", "DelegateControllers", "as", 0);
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "PIDs", "au", 1, static_cast<unsigned>(pid));
     if (r >= 0) r = sd_bus_message_close_container(m);
     if (r >= 0) r = sd_bus_message_append(m, "a(sa(sv))", 0);

@@ -45,7 +45,12 @@ bool is_own_dropin(std::string_view text, std::string_view property, std::string
 }
 
 std::string Confiner::dropin(const std::string& unit, const char* property) const {
-    return "run/systemd/system.control/" + unit + ".d/50-" + property + ".conf";
+    // A unit that was itself made at run time (systemd-run) keeps its properties beside its own file.
+    for (const std::string directory : {"system.control", "transient"}) {
+        auto path = "run/systemd/" + directory + '/' + unit + ".d/50-" + property + ".conf";
+        if (machine_.root.exists(path)) return path;
+    }
+    return {};
 }
 
 void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology) {
@@ -65,7 +70,7 @@ void Confiner::widen(const JobPtr& job) {
     const auto prior_cpus = parse_prior(it.prior_cpus, model::kCpuLimit);
     const auto prior_nodes = parse_prior(it.prior_nodes, model::kNodeLimit);
     Properties properties{{"AllowedCPUs", prior_cpus.empty() ? job->online.bytes() : prior_cpus.bytes()}};
-    if (machine_.root.exists(dropin(it.unit, "AllowedMemoryNodes")) || !prior_nodes.empty())
+    if (!dropin(it.unit, "AllowedMemoryNodes").empty() || !prior_nodes.empty())
         properties.emplace_back("AllowedMemoryNodes", prior_nodes.empty() ? job->nodes.bytes() : prior_nodes.bytes());
     set_properties(it.unit, properties, [=, this](Result<sd_bus_message*> reply) {
         if (!reply && is_gone(reply.error())) return unset(job);
@@ -95,7 +100,7 @@ void Confiner::unset(const JobPtr& job) {
     const auto& it = job->lease.confinement;
     Properties properties;
     if (it.prior_cpus.empty()) properties.emplace_back("AllowedCPUs", std::vector<std::uint8_t>());
-    if (it.prior_nodes.empty() && machine_.root.exists(dropin(it.unit, "AllowedMemoryNodes")))
+    if (it.prior_nodes.empty() && !dropin(it.unit, "AllowedMemoryNodes").empty())
         properties.emplace_back("AllowedMemoryNodes", std::vector<std::uint8_t>());
     const auto unlink_ours = [=, this] {
         const auto& confinement = job->lease.confinement;
@@ -119,6 +124,7 @@ void Confiner::unset(const JobPtr& job) {
 /// Exactly our own file, and only while its text is ours. Never RevertUnitFiles, which deletes the administrator's too.
 void Confiner::unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const {
     const auto path = dropin(unit, property);
+    if (path.empty()) return;
     const auto text = machine_.root.read(path);
     if (!text || !is_own_dropin(*text, property, ours)) return;
     unlinkat(machine_.root.fd(), path.c_str(), 0);

@@ -110,6 +110,30 @@ TEST(Adapt, LeavesAUnknownProgramsOwnVariablesAloneAndSetsTheRest) {
     EXPECT_THAT(out.warnings, ElementsAre(HasSubstr("OMP_NUM_THREADS=64 asks for 64 threads")));
 }
 
+TEST(Adapt, WhatAnOuterLeaseSaidIsNotTheUsers) {
+    const Env outer{{"NUMA_LEASE_ID", "c1"},
+                    {"NUMA_LEASE_THREADS", "16"},
+                    {"OMP_NUM_THREADS", "16"},
+                    {"LLAMA_ARG_THREADS", "16"},
+                    {"MKL_NUM_THREADS", "4"}};
+    auto out = told({"python3", "x.py"}, half(), outer);
+    EXPECT_THAT(out.env, IsSupersetOf({Pair("OMP_NUM_THREADS", "8"), Pair("LLAMA_ARG_THREADS", "8")}));
+    EXPECT_THAT(out.env, Not(Contains(Key("MKL_NUM_THREADS"))));  // said inside of the outer lease
+    EXPECT_THAT(out.warnings, IsEmpty());
+    out = told({"llama-server"}, half(), outer);
+    EXPECT_THAT(out.env, Contains(Pair("LLAMA_ARG_THREADS", "8")));
+    EXPECT_THAT(out.warnings, IsEmpty());
+    // In the command itself it is the user's word, whatever its value.
+    out = told({"env", "LLAMA_ARG_THREADS=16", "llama-server"}, half(), outer);
+    EXPECT_THAT(out.env, Not(Contains(Key("LLAMA_ARG_THREADS"))));
+}
+
+TEST(Adapt, WithoutAnOuterLeaseTheSameNumberIsTheUsers) {
+    for (const Env& env : {Env{{"OMP_NUM_THREADS", "16"}, {"NUMA_LEASE_THREADS", "16"}},
+                           Env{{"OMP_NUM_THREADS", "16"}, {"NUMA_LEASE_ID", "c1"}}})
+        EXPECT_THAT(told({"python3", "x.py"}, half(), env).env, Not(Contains(Key("OMP_NUM_THREADS"))));
+}
+
 TEST(Adapt, WorksWithoutAnyEngineFile) {
     const auto out = adapt({}, nullptr, {"llama-server", "-t", "64"}, {}, half(), false);
     EXPECT_EQ(out.argv, (Argv{"llama-server", "-t", "64"}));
@@ -383,11 +407,11 @@ TEST(ModelFile, IsFoundInFlagsAndVariables) {
 
 class Container : public testing::TestWithParam<Argv> {};
 
-TEST_P(Container, ThatWouldLeaveTheLeaseIsRefusedWithTheLinesToUse) {
+TEST_P(Container, ThatWouldLeaveTheLeaseIsRefusedOnOneLineWithWhatToUse) {
     const auto refusal = container_refusal(GetParam());
     ASSERT_TRUE(refusal);
-    EXPECT_THAT(*refusal, AllOf(HasSubstr("would confine only the client"), HasSubstr("\nuse instead: "),
-                                HasSubstr("numa-leasectl run -- ")));
+    EXPECT_THAT(*refusal, AllOf(HasSubstr("would confine only the client"), HasSubstr("; use instead: "),
+                                HasSubstr("numa-leasectl run -- "), Not(HasSubstr("\n"))));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -164,9 +164,35 @@ TEST_F(Step, TimeIsUpAfterTheTimeAskedFor) {
 
 TEST_F(Step, AJoinedProcessIsAHolder) {
     const auto id = machine.acquire("node=0");
-    EXPECT_FALSE(machine.handle(core::Join{id, {.pid = 77, .start_time = 5}}));
+    EXPECT_FALSE(machine.handle(core::Join{id, {.pid = 77, .start_time = 5}, {}}));
     EXPECT_EQ(machine.lease(id).holders.size(), 2U);
-    EXPECT_TRUE(machine.handle(core::Join{"c99", {}}));
+    EXPECT_TRUE(machine.handle(core::Join{"c99", {}, {}}));
+}
+
+TEST_F(Step, HoldersThatEndedAreDroppedAndNobodyIsListedTwice) {
+    const auto id = machine.acquire("node=0");
+    const auto first = machine.lease(id).holders.front();
+    machine.handle(core::Join{id, {.pid = 77, .start_time = 5}, {}});
+    machine.handle(core::Join{id, {.pid = 77, .start_time = 5}, {}});
+    machine.handle(core::Join{id, {.pid = 78, .start_time = 5}, {{.pid = 77, .start_time = 5}}});
+    EXPECT_EQ(machine.lease(id).holders, (std::vector<model::Process>{first, {.pid = 78, .start_time = 5}}));
+}
+
+TEST_F(Step, APlanMeetsWhatAnAcquireWouldMeet) {
+    const auto plan = [&](const std::string& fields) {
+        auto seen = machine.observed;
+        const core::Acquire input{test::request(fields), machine.caller()};
+        for (const auto& key : core::watched(machine.state, input, seen.topology)) {
+            if (machine.knobs.contains(key)) seen.knobs[key].value = machine.knobs[key];
+            if (machine.pools.contains(key)) seen.knobs[key].pool = machine.pools[key].reading();
+        }
+        return core::plan(machine.state, seen, input.request, input.caller);
+    };
+    EXPECT_TRUE(plan("node=0 hugepages=2M=1G required=hugepages"));
+    EXPECT_FALSE(plan("node=0 hugepages=2M=65G required=hugepages"));
+    EXPECT_FALSE(plan("node=0 hugepages=4M=1G required=hugepages"));
+    machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    EXPECT_FALSE(plan("node=1 numa-balancing=on required=numa-balancing"));
 }
 
 TEST_F(Step, NothingIsGrantedWhileTheDaemonStops) {

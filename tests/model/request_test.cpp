@@ -166,7 +166,8 @@ TEST(KnobKey, ComesBackFromItsTextForEveryRow) {
 TEST(Value, RefusesHostileJournalLines) {
     std::string deep = "a";
     for (int i = 0; i < 20; ++i) deep += ".a";
-    for (const std::string line : {"a", "=1", "a=%", "a=%4", "a=%zz", "a=1  b=2", (deep + "=1").c_str()})
+    deep += "=1";
+    for (const std::string_view line : {"a", "=1", "a=%", "a=%4", "a=%zz", "a=1  b=2", deep.c_str()})
         EXPECT_FALSE(unflatten(line)) << line;
 }
 

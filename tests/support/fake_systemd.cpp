@@ -46,6 +46,8 @@ using Mask = std::vector<std::uint8_t>;
 struct Unit {
     std::string name;
     std::string cgroup;  // "/user.slice/user-0.slice/numalease-c1.scope"
+    unsigned main_pid = 0;
+    bool delegated = false;
     std::map<std::string, Mask> masks;
     std::map<std::string, std::string> effective;  // file name → text
     sd_event_source* watch = nullptr;
@@ -182,6 +184,7 @@ void job_removed(const std::string& unit, const char* result) {
 struct Properties {
     std::map<std::string, Mask> masks;
     std::vector<unsigned> pids;
+    bool delegate = false;
     std::string slice = "system.slice";
 };
 
@@ -210,6 +213,7 @@ int read_value(sd_bus_message* m, const std::string& name, Properties& out) {
         if (r >= 0) out.slice = slice;
         return r;
     }
+    if (name == "DelegateControllers") out.delegate = true;
     return sd_bus_message_skip(m, "v");
 }
 
@@ -292,6 +296,7 @@ int on_start(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
             return job_removed(name, "failed");
         auto& unit = add(name, slice_path(properties.slice) + '/' + name);
         unit.masks = properties.masks;
+        unit.delegated = properties.delegate;
         bool moved = true;
         for (const auto pid : properties.pids) moved = move(unit, pid) && moved;
         show(unit);
@@ -345,6 +350,9 @@ int on_attach(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     if (r < 0) return r;
     const auto found = fake.units.find(name);
     if (found == fake.units.end()) return no_such_unit(error, name);
+    if (!found->second.delegated)
+        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                 "Process migration not available on non-delegated units.");
     const auto* pids = static_cast<const unsigned*>(data);
     for (std::size_t i = 0; i < size / sizeof(unsigned); ++i) move(found->second, pids[i]);
     show(found->second);
@@ -362,6 +370,7 @@ int on_add_service(sd_bus_message* m, void* /*data*/, sd_bus_error* /*error*/) {
     auto& unit = add(name, std::string("/system.slice/") + name);
     const auto* bytes = static_cast<const std::uint8_t*>(data);
     unit.masks["AllowedCPUs"] = Mask(bytes, bytes + size);
+    unit.main_pid = pid;
     if (!move(unit, pid)) return -EIO;
     apply(unit);
     return sd_bus_reply_method_return(m, nullptr);
@@ -378,6 +387,11 @@ int get_mask(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, c
              sd_bus_message* reply, void* data, sd_bus_error* /*error*/) {
     const auto& mask = static_cast<Unit*>(data)->masks[property];
     return sd_bus_message_append_array(reply, 'y', mask.data(), mask.size());
+}
+
+int get_main_pid(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*property*/,
+                 sd_bus_message* reply, void* data, sd_bus_error* /*error*/) {
+    return sd_bus_message_append(reply, "u", static_cast<Unit*>(data)->main_pid);
 }
 
 int find_unit(sd_bus* /*bus*/, const char* path, const char* /*interface*/, void* /*data*/, void** found,
@@ -414,6 +428,7 @@ const sd_bus_vtable kServiceTable[] = {
     SD_BUS_VTABLE_START(0),
     SD_BUS_PROPERTY("AllowedCPUs", "ay", get_mask, 0, 0),
     SD_BUS_PROPERTY("AllowedMemoryNodes", "ay", get_mask, 0, 0),
+    SD_BUS_PROPERTY("MainPID", "u", get_main_pid, 0, 0),
     SD_BUS_VTABLE_END,
 };
 

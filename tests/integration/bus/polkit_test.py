@@ -68,6 +68,15 @@ class Polkit(bed.Case):
         with self.fails('Denied', 'org.numalease1.acquire'):
             self.client.answer(question)
 
+    def test_a_user_has_no_more_than_sixteen_questions_open(self):
+        self.bed.decide(acquire='silent')
+        for _ in range(16):
+            self.client.send('Acquire', 'a{sv}', {'cores': '1'})
+        with self.fails('Quota', '16 calls that wait for polkit', self.user):
+            self.client.acquire(cores='1')
+        self.assertEqual(self.bed.connect().active(cores='1')['state'], 'active')  # others go on
+        self.assertEqual(len(self.asked()), 16)
+
     def test_who_leaves_while_polkit_thinks_gets_nothing(self):
         self.bed.decide(acquire='silent')
         self.client.send('Acquire', 'a{sv}', {'cores': '1'})

@@ -5,6 +5,8 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
 import time
 import zlib
 
@@ -194,6 +196,22 @@ class Others(Case):
         self.assertTrue(alive(process.pid))
         self.assertEqual(self.ctl('show', 'c1', prefix=NOBODY).returncode, 0)
 
+    def connected(self, count):
+        """How many of that many connections of a user are answered."""
+        script = ('import sys; from wire import Wire\nkept = []\ntry:\n'
+                  f'    while len(kept) < {count}: kept.append(Wire(sys.argv[1]))\n'
+                  'except ConnectionError: pass\nprint(len(kept))')
+        return subprocess.run([*NOBODY, 'env', f'PYTHONPATH={pathlib.Path(__file__).parent}', sys.executable, '-Bc',
+                               script, f'{self.runtime_dir}/socket'], capture_output=True, text=True, check=True).stdout
+
+    def test_a_user_has_sixteen_connections_and_the_log_one_line_a_second_for_the_others(self):
+        self.assertEqual(self.connected(20), '16\n')
+        for _ in range(30):
+            self.ctl('run', '--page-cache', 'drop', '--', 'true', prefix=NOBODY)
+        self.daemon.expect_said(' count=')
+        denied = [line for line in self.daemon.err.splitlines() if 'uid=65534' in line]
+        self.assertLess(len(denied), 20, denied)
+
     def test_quotas_of_a_user(self):
         for _ in range(2):
             self.run_user('--share', '--cores', '1')
@@ -203,6 +221,37 @@ class Others(Case):
         process = self.start([*NOBODY, *self.words('run', *options, '--', 'sh', '-c', 'echo up; exec sleep 1000')])
         process.expect('up')
         return process
+
+
+class Strangers(Case):
+    """A runtime directory, or a socket, that somebody else prepared."""
+
+    def refused(self, *texts):
+        done = subprocess.run([harness.BIN / 'numa-leased', '--bus', 'none', '--runtime-dir', self.runtime_dir],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 77, done.stderr)
+        for text in (self.runtime_dir, *texts):
+            self.assertIn(text, done.stderr)
+        self.assert_failure(self.ctl('run', '--', 'true'), 69, *texts)  # no daemon comes up
+
+    def test_a_directory_of_somebody_else_is_not_used(self):
+        os.chown(self.runtime_dir, 65534, 65534)
+        self.refused('uid 65534')
+        self.assertIn('leases are not shown', self.ctl('list').stderr)
+
+    def test_a_directory_that_others_may_write_is_not_used(self):
+        for mode in (0o775, 0o1777):
+            os.chmod(self.runtime_dir, mode)
+            self.refused('others than its owner')
+
+    def test_a_socket_that_somebody_else_serves_is_not_spoken_to(self):
+        os.chown(self.runtime_dir, 65534, 65534)
+        serve = ('import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); '
+                 'print("up", flush=True); print(s.accept()[0].recv(9), flush=True); s.accept()')
+        self.start([*NOBODY, sys.executable, '-c', serve, f'{self.runtime_dir}/socket']).expect('up')
+        for words in (['run', '--', 'true'], ['list']):
+            with self.subTest(words):
+                self.assert_failure(self.ctl(*words), 77, f'{self.runtime_dir}/socket', 'uid 65534')
 
 
 class JournalAtStart(Case):

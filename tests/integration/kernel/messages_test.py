@@ -48,6 +48,7 @@ class Statuses(Case):
                 done = self.refused(64, 'run', '--numa-balancing', 'off', '--', *command)
                 self.assertIn('cgroup', done.stderr)
                 self.assertIn('use instead', done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1)
         self.assertEqual(self.json('list'), [])
 
     def test_66_for_a_model_or_policy_that_cannot_be_read(self):
@@ -61,7 +62,7 @@ class Statuses(Case):
         self.refused(69, 'stop', 'c1')
         self.refused(69, 'exec', 'c1', '--', 'true')
         done = self.ctl('run', '--', 'true', prefix=NOBODY)
-        self.assert_failure(done, 69, 'as root')
+        self.assert_failure(done, 69, 'as root', 'numa-leasectl run --unleased')
 
     def test_75_when_there_is_no_room_now(self):
         self.start_daemon()
@@ -89,6 +90,7 @@ class Statuses(Case):
                 done = self.ctl(verb, '--help')
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertIn(f'Example: numa-leasectl {verb}', done.stdout)
+                self.assertEqual([line for line in done.stdout.splitlines() if len(line) > 80], [])
 
 
 class Queue(Case):
@@ -197,6 +199,16 @@ class Looking(Case):
         self.run_lease()
         self.assertIn('c1', self.ctl('list', prefix=NOBODY).stdout)
         self.assertIn('c1', self.ctl('show', 'c1', prefix=NOBODY).stdout)
+
+    def test_a_journal_that_cannot_be_read_is_said(self):
+        self.start_daemon()
+        self.run_lease()
+        os.chmod(f'{self.runtime_dir}/journal', 0o600)
+        for verb, where in (('list', 'stderr'), ('status', 'stdout')):
+            with self.subTest(verb):
+                done = self.ctl(verb, prefix=NOBODY)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn(f'{self.runtime_dir}: journal: cannot read: Permission denied', getattr(done, where))
 
     def test_json_of_every_verb_parses(self):
         self.start_daemon()

@@ -1,6 +1,7 @@
 """However a lease ends, the kernel reads as before within a second."""
 
 import os
+import pathlib
 import signal
 
 import harness
@@ -35,6 +36,19 @@ class PutBack(Case):
         self.assertIn('no numa-leased was running; started one', done.stderr)
         self.expect_kernel(self.before)
         eventually(lambda: not harness.processes_of(self.runtime_dir), what='the daemon leaves when idle')
+
+    def test_the_daemon_that_a_command_starts_has_none_of_its_habits(self):
+        """It serves others, later: neither the CPUs, nodes and priority of the first command nor an old log's size."""
+        log = pathlib.Path(self.runtime_dir) / 'log'
+        log.write_text('x' * ((1 << 20) + 1))
+        words = self.words('run', '--share', '--', 'sh', '-c', 'echo up; exec sleep 1000')
+        self.start(['numactl', '--membind=0', 'taskset', '-c', '0', 'nice', '-n', '5', *words]).expect('up')
+        proc = pathlib.Path(f'/proc/{self.embedded_pid()}')
+        self.assertEqual(os.sched_getaffinity(int(proc.name)), os.sched_getaffinity(0))
+        self.assertEqual(os.getpriority(os.PRIO_PROCESS, int(proc.name)), 0)
+        self.assertEqual({line.split()[1] for line in (proc / 'numa_maps').read_text().splitlines()}, {'default'})
+        self.assertEqual((proc / 'oom_score_adj').read_text(), '-900\n')
+        self.assertLess(log.stat().st_size, 10000)
 
     def test_after_sigkill_of_the_workload(self):
         self.start_daemon()
