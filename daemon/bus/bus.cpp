@@ -98,6 +98,23 @@ Result<Bus> open_bus(const std::string& where) {
     return adopt(raw, result, "cannot reach the " + where + " bus");
 }
 
+namespace {
+
+/// Anybody can listen on a path that we were told, and would hear what we ask and answer what they like.
+/// Source: SO_PEERCRED of unix(7), which is who called listen(2).
+Result<void> check_server(int fd, const std::string& path) {
+    ucred server{};
+    socklen_t size = sizeof server;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) < 0)
+        return fail(Errc::denied, path + ": the kernel does not say who listens there");
+    if (server.uid == 0 || server.uid == geteuid()) return {};
+    return fail(Errc::denied,
+                path + ": uid " + std::to_string(server.uid) +
+                    " listens there, who is neither root nor you; say another socket or runtime directory");
+}
+
+}  // namespace
+
 Result<Bus> open_socket(const std::string& path) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -117,6 +134,11 @@ Result<Bus> open_socket(const std::string& path) {
                             "the daemon's group: an administrator can run usermod -aG numa-lease USER",
                         err);
         return no_daemon("nobody answers on " + path, -err);
+    }
+    // Before a word is said: closing a connection waits for what was begun.
+    if (auto checked = check_server(fd, path); !checked) {
+        close(fd);
+        return std::unexpected(checked.error());
     }
     return open_fd(fd);
 }

@@ -37,7 +37,8 @@ private:
 
 /// "system", "session", or a D-Bus address such as "unix:path=…". Errors: no_daemon.
 model::Result<Bus> open_bus(const std::string& where);
-/// A peer-to-peer connection to a daemon's socket: no names, no broker. Errors: no_daemon.
+/// A peer-to-peer connection to a daemon's socket: no names, no broker. Errors: no_daemon; denied with the file
+/// system's errno, and with none where neither root nor we ourselves listen there.
 model::Result<Bus> open_socket(const std::string& path);
 /// The same over a connected descriptor, which the bus takes over.
 model::Result<Bus> open_fd(int fd);

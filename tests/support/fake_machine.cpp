@@ -176,9 +176,10 @@ std::string FakeMachine::acquire(const std::string& options, unsigned uid, const
     return id;
 }
 
-void FakeMachine::holder_gone(const std::string& id) {
+// By value: `id` may be the one in `alive`.
+void FakeMachine::holder_gone(std::string id) {
     alive.erase(id);
-    handle(core::HolderGone{id});
+    handle(core::HolderGone{std::move(id)});
 }
 
 void FakeMachine::restart() {

@@ -64,7 +64,7 @@ public:
     std::optional<model::Error> handle(const core::Input& input);
     /// Acquires for a caller that may use the whole machine; returns the lease's id, empty where refused.
     std::string acquire(const std::string& options, unsigned uid = 0, const std::string& parent = {});
-    void holder_gone(const std::string& id);
+    void holder_gone(std::string id);
     /// The process dies and a new one replays the journal.
     void restart();
     /// Lets time pass until no deadline is left or `limit` ticks are over.

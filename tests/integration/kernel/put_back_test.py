@@ -12,6 +12,19 @@ WANTS = ('--numa-balancing', 'off', '--hugepages', '2M=32M')
 SHOW = f'cat {BALANCING} {PAGES}; echo up; exec sleep 1000'
 
 
+def least_likely_to_be_killed():
+    """What oom_score_adj becomes where -900 is asked for: some containers and machines do not allow less than now."""
+    path = pathlib.Path('/proc/self/oom_score_adj')
+    before = path.read_text()
+    try:
+        path.write_text('-900')
+        return -900
+    except OSError:
+        return int(before)
+    finally:
+        path.write_text(before)
+
+
 class PutBack(Case):
     def setUp(self):
         super().setUp()
@@ -47,7 +60,7 @@ class PutBack(Case):
         self.assertEqual(os.sched_getaffinity(int(proc.name)), os.sched_getaffinity(0))
         self.assertEqual(os.getpriority(os.PRIO_PROCESS, int(proc.name)), 0)
         self.assertEqual({line.split()[1] for line in (proc / 'numa_maps').read_text().splitlines()}, {'default'})
-        self.assertEqual((proc / 'oom_score_adj').read_text(), '-900\n')
+        self.assertEqual(int((proc / 'oom_score_adj').read_text()), least_likely_to_be_killed())
         self.assertLess(log.stat().st_size, 10000)
 
     def test_after_sigkill_of_the_workload(self):
