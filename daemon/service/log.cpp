@@ -46,7 +46,7 @@ bool stderr_is_journal() {
 }
 
 /// A value as it stands in a `key=value` line: quoted where it holds blanks or quotes.
-std::string quoted(std::string_view value) {
+std::string quoted_text(std::string_view value) {
     const auto plain = [](unsigned char c) { return std::isgraph(c) != 0 && c != '"' && c != '\\'; };
     if (!value.empty() && std::ranges::all_of(value, plain)) return std::string(value);
     std::string out = "\"";
@@ -89,12 +89,12 @@ void start(Level least) {
 void event(Level level, std::string_view message_id, std::string_view text, const Fields& fields) {
     if (level < sink().least || !sink().text) return;
     if (sink().journal) return send_to_journal(level, message_id, text, fields);
-    std::string line = "msg=" + quoted(text);
+    std::string line = "msg=" + quoted_text(text);
     for (const auto& field : fields) {
         if (field.value.empty()) continue;
         std::string name(field.name);
         std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-        line += ' ' + name + '=' + quoted(field.value);
+        line += ' ' + name + '=' + quoted_text(field.value);
     }
     sink().text->log(kLevels.at(static_cast<std::size_t>(level)).spdlog_level, "{}", line);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <sstream>
+#include <utility>
 
 namespace numalease::test {
 

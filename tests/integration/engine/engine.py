@@ -81,7 +81,8 @@ class Watch:
                 if (PROC / str(pid) / 'exe').resolve().parent == ENGINE / 'bin':
                     self.command = words_of(PROC / str(pid) / 'cmdline')
                     self.environment = environment_of(pid)
-                    self.pid = pid
+                    # In the middle of exec the program is the new one, and its words are not there yet.
+                    self.pid = pid if self.command and self.environment else None
                     return
 
     def _look(self):
