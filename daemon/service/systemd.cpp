@@ -67,10 +67,10 @@ Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit) {
 }
 
 Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property) {
-    // The interface is left to the object: a service, a scope and a slice each have their own with these two.
+    // Only services are looked at: a scope is ours, and has no prior.
     sd_bus_message* raw = nullptr;
     int r = sd_bus_message_new_method_call(bus, &raw, kService, path.c_str(), "org.freedesktop.DBus.Properties", "Get");
-    bus::Message call(raw);
+    Result<bus::Message> call{bus::Message(raw)};
     if (r >= 0) r = sd_bus_message_append(raw, "ss", "org.freedesktop.systemd1.Service", property);
     return filled(std::move(call), r);
 }
