@@ -13,14 +13,14 @@ using Argv = std::vector<std::string>;
 /// How one wrapper's own words are told from the command behind it.
 struct Wrapper {
     std::string_view name;
-    std::string_view values;            ///< short options that take a value
-    std::string_view long_values;       ///< long options that take one, each with a space around it
-    std::string_view opaque;            ///< short options after which no command follows, or none that we can read
-    std::string_view opaque_long = {};  ///< the same for long ones
-    unsigned positionals = 0;           ///< words before the command: the mask of taskset, the priority of chrt
-    bool assigns = false;               ///< takes NAME=value
-    std::string_view drops_env = {};    ///< short options that drop the environment; "*": always …
-    std::string_view keeps_env = {};    ///< … but for these
+    std::string_view values;       ///< short options that take a value
+    std::string_view long_values;  ///< long options that take one, each with a space around it
+    std::string_view opaque;       ///< short options after which no command follows, or none that we can read
+    std::string_view opaque_long;  ///< the same for long ones
+    unsigned positionals = 0;      ///< words before the command: the mask of taskset, the priority of chrt
+    bool assigns = false;          ///< takes NAME=value
+    std::string_view drops_env;    ///< short options that drop the environment; "*": always …
+    std::string_view keeps_env;    ///< … but for these
 };
 
 /// Source: the manual pages of coreutils 9, util-linux 2.38, numactl 2.0, sudo 1.9, opendoas 6, GNU time 1.9.

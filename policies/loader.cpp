@@ -9,7 +9,6 @@
 
 namespace numalease::policies {
 
-using model::Errc;
 using model::Result;
 
 namespace {

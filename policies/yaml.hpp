@@ -9,7 +9,7 @@
 
 namespace numalease::policies {
 
-inline constexpr std::size_t kMaxFileBytes = 1024 * 1024;
+inline constexpr std::size_t kMaxFileBytes = 1'048'576;
 inline constexpr std::size_t kMaxDepth = 64;
 inline constexpr std::size_t kMaxNodes = 10'000;
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/step.hpp"
+#include "core/stepper.hpp"
 
 namespace numalease::core {
 
@@ -97,7 +97,6 @@ void diff(std::vector<Record>& out, std::string_view type, const Map& from, cons
 
 }  // namespace
 
-/// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<Record> changes(const State& from, const State& to) {
     std::vector<Record> out;
     if (from.next_id != to.next_id) out.push_back(counter_record(to));

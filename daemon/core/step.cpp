@@ -18,8 +18,6 @@ constexpr model::Micros kExpiryGrace{10'000'000};
 
 }  // namespace
 
-std::vector<model::Record> changes(const State& from, const State& to);  // replay.cpp
-
 Stepper::Stepper(const State& state, const Observed& observed, model::Instant now)
     : state_(state), old_(state), observed_(observed), now_(now) {}
 

@@ -34,6 +34,9 @@ model::Micros retry_delay(unsigned failures);
 /// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
 model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
 
+/// What must be durable before the effects of a step: one record for each entity that differs.
+std::vector<model::Record> changes(const State& from, const State& to);
+
 /// The work of one step: a copy of the state that is changed in place, and what came of it.
 class Stepper {
 public:

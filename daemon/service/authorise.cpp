@@ -61,7 +61,7 @@ Result<void> decide_without_polkit(Action action, unsigned uid, bool in_group, c
 }
 
 void Authoriser::check(const Held& call, const model::Caller& caller, std::vector<Action> actions,
-                       const std::string& group, Verdict verdict) {
+                       const std::string& group, const Verdict& verdict) {
     if (caller.uid == 0) return verdict({});
     ask(call, caller, std::make_shared<std::vector<Action>>(actions.rbegin(), actions.rend()), group, verdict);
 }

@@ -39,7 +39,7 @@ public:
 
     /// `call` is the message to be authorised; `actions` are asked about in turn until one is denied.
     void check(const Held& call, const model::Caller& caller, std::vector<Action> actions, const std::string& group,
-               Verdict verdict);
+               const Verdict& verdict);
 
 private:
     void ask(const Held& call, const model::Caller& caller, const std::shared_ptr<std::vector<Action>>& rest,

@@ -14,7 +14,6 @@ namespace {
 
 using model::ConfinementKind;
 using model::Errc;
-using model::fail;
 using model::Result;
 
 constexpr std::uint64_t kPollUsec = 2'000;
@@ -71,7 +70,7 @@ void Confiner::give_up(const JobPtr& job, model::Error error) {
 // ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void Confiner::read_property(const JobPtr& job, const std::string& path, const char* property,
-                             std::function<void(std::vector<std::uint8_t>)> next) {
+                             const std::function<void(std::vector<std::uint8_t>)>& next) {
     auto call = systemd::get_property(bus_, path, property);
     if (!call) return give_up(job, call.error());
     later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {

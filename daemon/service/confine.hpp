@@ -60,7 +60,7 @@ private:
     void unset(const JobPtr& job);
     void set_properties(const std::string& unit, const Properties& properties, Next next);
     void read_property(const JobPtr& job, const std::string& path, const char* property,
-                       std::function<void(std::vector<std::uint8_t>)> next);
+                       const std::function<void(std::vector<std::uint8_t>)>& next);
     void read_main_pid(const JobPtr& job, const std::string& path);
     void raise_memlock(const Job& job) const;
     void unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const;

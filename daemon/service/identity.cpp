@@ -93,7 +93,9 @@ Result<Credentials> read_credentials(sd_bus_message* reply) {
         if (got >= 0) got = sd_bus_message_exit_container(reply);
     }
     if (got < 0) return fail(Errc::denied, "the bus described the caller in a way that cannot be read", -got);
-    if (out.pid <= 0 || !has_uid) return fail(Errc::denied, "the bus does not say which process the caller is");
+    if (out.pid <= 0 || !has_uid)
+        return fail(Errc::denied,
+                    "the bus does not say which process the caller is: it is gone, or not to be seen from here");
     return out;
 }
 
@@ -124,7 +126,7 @@ Result<std::shared_ptr<Identity>> Identifier::verify(int pid, unsigned uid, host
     return std::make_shared<Identity>(Identity{.caller = std::move(*caller), .pidfd = std::move(pidfd)});
 }
 
-void Identifier::identify(const Held& message, Answer answer) {
+void Identifier::identify(const Held& message, const Answer& answer) {
     sd_bus* connection = sd_bus_message_get_bus(message.get());
     if (const auto peer = peers_.find(connection); peer != peers_.end())
         return answer(verify(peer->second.pid, peer->second.uid, duplicate(peer->second.pidfd)));

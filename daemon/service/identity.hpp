@@ -53,7 +53,7 @@ public:
     void add_peer(sd_bus* connection, Peer peer);
     void forget_peer(sd_bus* connection) { peers_.erase(connection); }
     /// Calls back at once for a peer, else when the bus has answered.  Errors: denied.
-    void identify(const Held& message, Answer answer);
+    void identify(const Held& message, const Answer& answer);
 
 private:
     model::Result<std::shared_ptr<Identity>> verify(int pid, unsigned uid, host::UniqueFd pidfd) const;

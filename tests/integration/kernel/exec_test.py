@@ -58,7 +58,8 @@ class Exec(Case):
         self.assertEqual(children_of(process.pid), [])
         stat = pathlib.Path(f'/proc/{process.pid}/stat').read_text().rsplit(')', 1)[1].split()
         self.assertEqual(int(stat[1]), os.getpid())
-        self.assertEqual(pathlib.Path(f'/proc/{process.pid}/exe').resolve().name, 'sleep')
+        # The shell has said that it is up, and becomes the sleep next.
+        harness.eventually(lambda: pathlib.Path(f'/proc/{process.pid}/exe').resolve().name == 'sleep')
 
     def test_also_where_the_client_started_the_daemon_and_a_report_is_written(self):
         for process in self._processes:

@@ -363,10 +363,9 @@ class FullDirectory(Case):
         super().setUp()
         self.need(BALANCING)
         self.before = self.set_kernel({BALANCING: 1, PAGES: 3})
-        self.daemon = self.start_daemon(prefix=[
-            'unshare', '--mount', 'sh', '-c',
-            f'mount -t tmpfs -o size=64k,mode=755 none {self.runtime_dir} && exec "$@"', 'sh'])
-        self.inside = ('nsenter', '--mount', '--target', self.daemon.pid, '--')
+        self.daemon = self.start_daemon(prefix=harness.with_mounts(
+            f'mount -t tmpfs -o size=64k,mode=755 none {self.runtime_dir}'))
+        self.inside = ('nsenter', '--mount', '--root', '--target', self.daemon.pid, '--')
         self.filler = pathlib.Path(f'/proc/{self.daemon.pid}/root{self.runtime_dir}/filler')
 
     def fill(self):
@@ -399,7 +398,7 @@ class FullDirectory(Case):
         process = self.inside_lease()
         self.fill()
         keeper = self.start([*self.inside, 'sleep', '1000'])  # keeps the namespace
-        inside = ('nsenter', '--mount', '--target', keeper.pid, '--')
+        inside = ('nsenter', '--mount', '--root', '--target', keeper.pid, '--')
         eventually(lambda: pathlib.Path(f'/proc/{keeper.pid}/exe').resolve().name == 'sleep', what='sleep')
         for it in (self.daemon, process):
             it.kill()
@@ -427,12 +426,12 @@ class SecondDaemon(Case):
 
     def test_also_from_another_mount_namespace(self):
         self.start_daemon()
-        script = f'mount -t tmpfs -o mode=755 none {self.runtime_dir} && exec "$@"'
+        script = f'mount -t tmpfs -o mode=755 none {self.runtime_dir}'
         self.assertIn('one numa-leased serves a kernel',
-                      self.second(self.runtime_dir, ['unshare', '--mount', 'sh', '-c', script, 'sh']))
-        self.assertIn('one numa-leased serves a kernel', self.second(self.runtime_dir + '-other', [
-            'unshare', '--mount', 'sh', '-c', 'umount --recursive --lazy /sys; mount -t sysfs none /sys && exec "$@"',
-            'sh']))
+                      self.second(self.runtime_dir, harness.with_mounts(script)))
+        self.assertIn('one numa-leased serves a kernel', self.second(
+            self.runtime_dir + '-other',
+            harness.with_mounts('umount --recursive --lazy /sys; mount -t sysfs none /sys')))
 
     def test_restore_beside_a_living_daemon_refuses_and_changes_nothing(self):
         self.need(BALANCING)

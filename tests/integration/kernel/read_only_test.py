@@ -7,8 +7,7 @@ import pathlib
 import harness
 from harness import BALANCING, Case, read, snapshot
 
-READ_ONLY = ['unshare', '--mount', 'sh', '-c',
-             'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec "$@"', 'sh']
+READ_ONLY = harness.with_mounts('mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys')
 
 
 class ReadOnly(Case):
