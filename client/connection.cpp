@@ -14,7 +14,6 @@ namespace numalease::client {
 
 using model::Dict;
 using model::Errc;
-using model::Error;
 using model::fail;
 using model::Result;
 using model::Value;
