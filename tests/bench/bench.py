@@ -26,13 +26,14 @@ class Daemon:
         self.folder = folder
         ready, write = os.pipe()
         self.process = subprocess.Popen([folder / "numa-leased", "--bus", "none", "--runtime-dir", self.dir, "--ready-fd", str(write)],
-                                        pass_fds=[write], stderr=subprocess.DEVNULL)
+                                        pass_fds=[write], stdout=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
         os.close(write)
         os.read(ready, 1)
         os.close(ready)
 
     def ctl(self, *words):
-        return [str(self.folder / "numa-leasectl"), "--socket", self.dir + "/socket", *words]
+        return [str(self.folder / "numa-leasectl"), "--daemon-socket", self.dir + "/socket", *words]
 
     def run(self, *words):
         return self.ctl("run", "--quiet", *words)
@@ -45,7 +46,7 @@ class Daemon:
 
 def timed(words):
     begin = time.perf_counter()
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=30)
     return (time.perf_counter() - begin) * 1000
 
 
