@@ -43,7 +43,7 @@ guest_packages() {
 # The packages of the build root: enough to configure, build, test and package in a chroot.
 build_packages() {
     local list=(
-        g++ cmake ninja-build pkg-config dpkg-dev file dbus
+        g++ ccache cmake ninja-build pkg-config dpkg-dev file dbus
         libsystemd-dev libhwloc-dev libnuma-dev libyaml-cpp-dev libspdlog-dev
         libcli11-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev
     )
