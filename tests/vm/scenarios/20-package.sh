@@ -117,6 +117,16 @@ done
 refute getent group numa-lease
 assert_eq "$(find /etc /usr /var/lib/systemd /run -name '*numa-lease*' -o -name '*numalease*' | grep -v '^/run/scenario\|/scenario-' || true)" "" "files left"
 assert_eq "$(systemctl --no-legend list-units --all 'numa*')" "" "units left"
-echo "── and installed again"
-assert apt-get -qq -y install "$SHARE"/numa-lease_*.deb
+echo "── installed again, over what the first version's journal says of a daemon that died"
+echo 0 >$balancing
+mkdir -m 755 /run/numa-lease
+python3 - <<'PYTHON'
+import zlib
+boot = open('/proc/sys/kernel/random/boot_id').read().strip()
+line = '1 row numa_balancing pool_expected=0 pool_surplus=0 prior=1 taken_over=0 written=0 wants.c1=0'
+with open('/run/numa-lease/journal', 'w') as file:
+    file.write(f'numa-lease-journal 1 boot={boot}\n{zlib.crc32(line.encode()):08x} {line}\n')
+PYTHON
+assert apt-get -qq -y install "$SHARE"/next/numa-lease_*.deb
 wait_for 60 systemctl --quiet is-active numa-leased.service
+wait_for 10 reads $balancing 1
