@@ -96,9 +96,17 @@ assert kill -0 "$job"
 assert_eq "$(systemctl show -P NFileDescriptorStore numa-leased)" 0 "descriptors that systemd keeps"
 kill "$job"
 
+echo "── a journal of another boot: its kernel state is gone, so nothing is put back"
+python3 - <<'PYTHON'
+import zlib
+line = '1 row numa_balancing prior=2 written=1'
+with open('/run/numa-lease/journal', 'w') as file:
+    file.write(f'numa-lease-journal 1 boot=6f9e5f68-bb15-4221-ab3f-7f114ca762c8\n{zlib.crc32(line.encode()):08x} {line}\n')
+PYTHON
 echo "── the socket starts it"
 assert numa-leasectl --bus none list
 assert systemctl --quiet is-active numa-leased
+assert_eq "$(cat $balancing)" 1 "balancing"
 
 echo "── it cannot be started any more: the restore unit puts the kernel back"
 lease
