@@ -11,6 +11,7 @@
 #include "service/daemon.hpp"
 #include "service/effects.hpp"
 #include "service/holders.hpp"
+#include "service/hotplug.hpp"
 #include "service/identity.hpp"
 #include "service/manager.hpp"
 #include "service/observe.hpp"
@@ -78,6 +79,7 @@ private:
     std::optional<Denials> denials_;
     std::optional<Authoriser> authoriser_;
     std::optional<Manager> manager_;
+    Hotplug hotplug_;
     std::optional<Server> server_;
     std::vector<EventSource> sources_;
     EventSource linger_;
