@@ -100,6 +100,7 @@ private:
     void lease_op_done(const Done& done);
     void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
     void retry_units();
+    void look_for_offline_cpus();
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
     std::uint64_t lease_op(const model::LeaseId& id);

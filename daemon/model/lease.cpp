@@ -132,6 +132,15 @@ Placement placement_from_dict(const Dict& dict) {
     return out;
 }
 
+std::string degraded_text(const Lease& lease) {
+    if (lease.offline.empty()) return {};
+    // Seen with Linux 6.1 and 6.12: the cpuset keeps its setting and is whole again with the CPU; one that would be
+    // empty uses its parent's CPUs meanwhile.
+    if (lease.offline == lease.placement.cpus)
+        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other";
+    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text();
+}
+
 Dict to_dict(const Lease& lease) {
     Value::Dicts holders;
     for (const auto& holder : lease.holders) holders.push_back(to_dict(holder));
@@ -144,6 +153,8 @@ Dict to_dict(const Lease& lease) {
              {"caller", to_dict(lease.caller)},
              {"request", to_dict(lease.request)},
              {"placement", to_dict(lease.placement)},
+             {"offline_cpus", lease.offline.text()},
+             {"degraded", degraded_text(lease)},
              {"confinement", to_dict(lease.confinement)},
              {"holders", holders},
              {"knobs", knobs},
@@ -169,6 +180,7 @@ Result<Lease> lease_from_dict(const Dict& dict) {
               .caller = caller_from(get_dict(dict, "caller")),
               .request = std::move(*request),
               .placement = placement_from_dict(get_dict(dict, "placement")),
+              .offline = cpus_of(dict, "offline_cpus"),
               .confinement = confinement_from(get_dict(dict, "confinement")),
               .holders = {},
               .knobs = {},

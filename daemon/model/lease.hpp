@@ -102,6 +102,7 @@ struct Lease {
     Caller caller;
     Request request;
     Placement placement;
+    CpuSet offline;  ///< of the placement's CPUs, those that went offline since: it is degraded
     Confinement confinement;
     std::vector<Process> holders;  ///< the caller, then whoever joined
     std::vector<KnobGrant> knobs;
@@ -125,6 +126,9 @@ Placement placement_from_dict(const Dict& dict);
 std::string_view text_of(LeaseState state);
 std::string_view text_of(ConfinementKind kind);
 std::string_view text_of(Stage stage);
+
+/// What a lease lacks of its grant, for people; empty where it is whole.
+std::string degraded_text(const Lease& lease);
 
 /// True where the lease keeps its CPUs and memory from others.
 constexpr bool occupies(LeaseState state) { return state == LeaseState::preparing || state == LeaseState::active; }
