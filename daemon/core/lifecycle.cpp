@@ -90,6 +90,7 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 return;
             }
             lease.confinement = choose_confinement(lease.caller, lease.id, observed_.systemd);
+            choose_settings(lease);
             if (lease.confinement.kind == ConfinementKind::unit)
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
@@ -211,6 +212,7 @@ void Stepper::lease_op_done(const Done& done) {
                 fail_lease(lease, *done.error);
             else
                 lease.confinement = done.confinement;
+            if (!done.error && lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
             break;
         default: break;
     }

@@ -88,6 +88,9 @@ private:
     void begin_preparing(model::Lease& lease, model::Placement placement);
     bool advance(model::Lease& lease);
     bool stage_is_done(const model::Lease& lease) const;
+    // confinement.cpp: what is set on its unit
+    void choose_settings(model::Lease& lease) const;
+    void settle_settings(model::Lease& lease, model::Bytes unit_memory) const;
     const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);

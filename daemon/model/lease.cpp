@@ -68,6 +68,8 @@ Caller caller_from(const Dict& dict) {
 }
 
 Dict to_dict(const Confinement& it) {
+    Value::Dicts settings;
+    for (const auto& setting : it.settings) settings.push_back(to_dict(setting));
     return {{"kind", text_of(it.kind)},
             {"unit", it.unit},
             {"slice", it.slice},
@@ -75,13 +77,16 @@ Dict to_dict(const Confinement& it) {
             {"effective_cpus", it.effective_cpus.text()},
             {"effective_nodes", it.effective_nodes.text()},
             {"whole_unit", it.whole_unit},
+            {"settings", settings},
             {"prior_known", it.prior_known},
-            {"prior_cpus", it.prior_cpus},
-            {"prior_nodes", it.prior_nodes},
+            {"reload_was_due", it.reload_was_due},
             {"why", it.why}};
 }
 
 Confinement confinement_from(const Dict& dict) {
+    std::vector<UnitSetting> settings;
+    for (const auto& it : get_dicts(dict, "settings"))
+        if (auto setting = unit_setting_from_dict(it)) settings.push_back(std::move(*setting));
     return {.kind = kKinds.parse(get_text(dict, "kind")),
             .unit = get_text(dict, "unit"),
             .slice = get_text(dict, "slice"),
@@ -89,9 +94,9 @@ Confinement confinement_from(const Dict& dict) {
             .effective_cpus = cpus_of(dict, "effective_cpus"),
             .effective_nodes = nodes_of(dict, "effective_nodes"),
             .whole_unit = get_flag(dict, "whole_unit"),
+            .settings = std::move(settings),
             .prior_known = get_flag(dict, "prior_known"),
-            .prior_cpus = get_text(dict, "prior_cpus"),
-            .prior_nodes = get_text(dict, "prior_nodes"),
+            .reload_was_due = get_flag(dict, "reload_was_due"),
             .why = get_text(dict, "why")};
 }
 

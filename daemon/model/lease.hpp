@@ -7,6 +7,7 @@
 #include "model/index_set.hpp"
 #include "model/knob.hpp"
 #include "model/request.hpp"
+#include "model/unit.hpp"
 #include "model/value.hpp"
 
 namespace numalease::model {
@@ -67,10 +68,10 @@ struct Confinement {
     std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
     CpuSet effective_cpus;
     NodeSet effective_nodes;
-    bool whole_unit = false;   ///< unit only: its main process asked, so the lease lives as long as the unit
-    bool prior_known = false;  ///< unit only: the priors below were read
-    std::string prior_cpus;    ///< AllowedCPUs= before us, as a list; empty: not set
-    std::string prior_nodes;
+    bool whole_unit = false;            ///< unit only: its main process asked, so the lease lives as long as the unit
+    std::vector<UnitSetting> settings;  ///< of the unit, scope or slice
+    bool prior_known = false;           ///< unit only: the priors of `settings` were read
+    bool reload_was_due = false;        ///< unit only: systemd wanted a daemon-reload for it before us
     std::string why;
 
     bool operator==(const Confinement&) const = default;
