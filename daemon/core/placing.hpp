@@ -69,6 +69,7 @@ struct View {
     unsigned fastest = 0;          ///< the highest efficiency
     std::vector<CoreState> cores;  ///< by position in Topology::cores
     std::vector<NodeView> nodes;   ///< by position in Topology::nodes
+    const model::Core* held_back = nullptr;  ///< with a shield: the core that everybody without a lease keeps
 
     [[nodiscard]] const model::Topology& topology() const { return observed.topology; }
     [[nodiscard]] unsigned between(std::size_t from, std::size_t to) const {
@@ -131,6 +132,7 @@ std::string name_of(const Scope& scope, const std::vector<unsigned>& units);
 struct Score {
     std::uint64_t size = 0;      ///< units
     std::uint64_t occupied = 0;  ///< cores that others have too (share), or would have to leave
+    std::uint64_t held_back = 0; ///< whole units asked for, and one core of them is held back
     std::uint64_t starved = 0;   ///< nodes without any memory left, where no amount was asked
     std::uint64_t near = 0;      ///< distance to the device, summed
     std::uint64_t slow = 0;      ///< cores that are not of the fastest kind

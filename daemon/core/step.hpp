@@ -77,6 +77,11 @@ struct Done {
     model::Confinement confinement;  ///< of inspect and confine: as it is in force
     std::string note;                ///< for people: bytes freed, steps taken
 };
+/// What the partition of a lease's shield reads now: nothing where it holds.
+struct ShieldChanged {
+    model::LeaseId lease;
+    std::string problem;
+};
 /// Time passes: deadlines and retries are looked at.
 struct Tick {};
 /// After replay: leases whose holder is alive stay, the others end. Leases that never became active end too.
@@ -86,7 +91,7 @@ struct Recover {
 /// Everything is put back and no workload is touched; nothing new is granted.
 struct Shutdown {};
 
-using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, Tick, Recover, Shutdown>;
+using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +134,7 @@ struct Confine {
     model::LeaseId lease;
     model::Process process;  ///< whom: the holder, or who joins
 };
-/// Put a unit's properties back (a scope ends by itself).
+/// Take a shield down and put a unit's properties back (a scope ends by itself).
 struct Unconfine {
     std::uint64_t op = 0;
     model::LeaseId lease;

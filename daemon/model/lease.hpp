@@ -59,6 +59,23 @@ struct Placement {
 
 enum class ConfinementKind { none, scope, unit, affinity };
 
+/// How everybody else is kept off the leased CPUs: which cgroup is the cpuset partition.
+/// Source: admin-guide/cgroup-v2.rst, "cpuset.cpus.partition".
+enum class ShieldKind {
+    none,
+    slice,  ///< one top-level slice for all shielded leases (below Linux 6.7)
+    path,   ///< the lease's own cgroup, as a remote partition: its ancestors hand the CPUs down
+};
+
+struct Shield {
+    ShieldKind kind = ShieldKind::none;
+    std::string cgroup;      ///< the partition: "/numaleaseshield.slice", or the lease's own
+    bool in_force = false;   ///< it was read back as "root"
+    std::string problem;     ///< what the kernel says instead: "root invalid (…)"
+
+    bool operator==(const Shield&) const = default;
+};
+
 /// How the holder is kept inside, and what is in force as read back.
 struct Confinement {
     ConfinementKind kind = ConfinementKind::none;
@@ -71,6 +88,7 @@ struct Confinement {
     bool prior_known = false;  ///< unit only: the priors below were read
     std::string prior_cpus;    ///< AllowedCPUs= before us, as a list; empty: not set
     std::string prior_nodes;
+    Shield shield;
     std::string why;
 
     bool operator==(const Confinement&) const = default;
@@ -124,6 +142,7 @@ Placement placement_from_dict(const Dict& dict);
 
 std::string_view text_of(LeaseState state);
 std::string_view text_of(ConfinementKind kind);
+std::string_view text_of(ShieldKind kind);
 std::string_view text_of(Stage stage);
 
 /// True where the lease keeps its CPUs and memory from others.
