@@ -20,8 +20,9 @@ constexpr std::string_view kShieldSlice = "numaleaseshield.slice";
 
 model::Result<void> in_own_slice(Confinement& it, const ShieldFacts& facts) {
     if (it.kind == ConfinementKind::unit)
-        return fail(Errc::unsupported, "shield: below Linux 6.7 only what a login session starts can be shielded, and " +
-                                           it.unit + " stays in its slice; ask without --shield");
+        return fail(Errc::unsupported,
+                    "shield: below Linux 6.7 only what a login session starts can be shielded, and " + it.unit +
+                        " stays in its slice; ask without --shield");
     if (const auto limits = facts.limits.find(it.slice); limits != facts.limits.end())
         return fail(Errc::unsupported, "shield: below Linux 6.7 a shielded lease leaves " + it.slice +
                                            ", whose limits would no longer bind it (" + limits->second +
@@ -39,14 +40,14 @@ model::Result<void> add_shield(Confinement& it, const model::Caller& caller, con
         return fail(Errc::unsupported, "shield: " + it.why);
     switch (facts.kernel) {
         case ShieldKind::none:
-            return fail(Errc::unsupported, "shield: there are no cpuset partitions here (cgroup v2 with its cpuset "
-                                           "controller, Linux 6.1 or later)");
+            return fail(Errc::unsupported,
+                        "shield: there are no cpuset partitions here (cgroup v2 with its cpuset "
+                        "controller, Linux 6.1 or later)");
         case ShieldKind::slice: return in_own_slice(it, facts);
         case ShieldKind::path: break;
     }
     const bool unit = it.kind == ConfinementKind::unit;
-    it.shield = {.kind = ShieldKind::path,
-                 .cgroup = unit ? caller.cgroup : "/user.slice/" + it.slice + '/' + it.unit};
+    it.shield = {.kind = ShieldKind::path, .cgroup = unit ? caller.cgroup : "/user.slice/" + it.slice + '/' + it.unit};
     it.why += "; it is a cpuset partition: nobody else runs on its CPUs";
     return {};
 }

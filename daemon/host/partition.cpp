@@ -57,14 +57,16 @@ Result<void> write_exclusive(const Root& root, const std::string& path, const Cp
 ShieldKind shields_of_kernel(const Root& root, const std::string& cgroup2) {
     if (cgroup2.empty()) return ShieldKind::none;
     if (root.exists(cgroup2 + "/cpuset.cpus.isolated")) return ShieldKind::path;
-    for (const auto word : words_of(read_line(root, cgroup2 + "/cgroup.controllers")))
+    const auto controllers = read_line(root, cgroup2 + "/cgroup.controllers");
+    for (const auto word : words_of(controllers))
         if (word == "cpuset") return ShieldKind::slice;
     return ShieldKind::none;
 }
 
 std::string limits_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
     std::string out;
-    for (const std::string name : {"memory.max", "memory.high", "memory.swap.max", "cpu.max", "io.max", "cpuset.cpus"}) {
+    for (const std::string name :
+         {"memory.max", "memory.high", "memory.swap.max", "cpu.max", "io.max", "cpuset.cpus"}) {
         const auto value = read_line(root, file_of(cgroup2, cgroup, name));
         // Format of cpu.max: "max 100000" without a limit.
         if (value.empty() || value == "max" || value.starts_with("max ")) continue;
@@ -99,8 +101,7 @@ std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2
             if (!taken.empty()) return sibling + " has CPUs " + taken.text() + " for itself (cpuset.cpus.exclusive)";
             if (level != cgroup || sibling == cgroup) continue;
             const auto own = read_cpus(root, file_of(cgroup2, sibling, "cpuset.cpus")) & cpus;
-            if (!own.empty())
-                return sibling + " has CPUs " + own.text() + " in its own cpuset.cpus (AllowedCPUs=)";
+            if (!own.empty()) return sibling + " has CPUs " + own.text() + " in its own cpuset.cpus (AllowedCPUs=)";
         }
     }
     return {};
@@ -116,8 +117,7 @@ Result<void> end_partition(const Root& root, const std::string& cgroup2, const s
     const auto now = read_partition(root, cgroup2, cgroup);
     if (!now || !now->starts_with("root")) return {};
     const auto path = file_of(cgroup2, cgroup, "cpuset.cpus.partition");
-    if (auto written = root.write(path, "member"); !written)
-        return root.exists(path) ? written : Result<void>();
+    if (auto written = root.write(path, "member"); !written) return root.exists(path) ? written : Result<void>();
     const auto after = read_partition(root, cgroup2, cgroup);
     if (!after || *after == "member") return {};
     return fail(Errc::io, root.full_path(path) + " reads '" + *after + "' after 'member' was written");

@@ -69,9 +69,9 @@ enum class ShieldKind {
 
 struct Shield {
     ShieldKind kind = ShieldKind::none;
-    std::string cgroup;      ///< the partition: "/numaleaseshield.slice", or the lease's own
-    bool in_force = false;   ///< it was read back as "root"
-    std::string problem;     ///< what the kernel says instead: "root invalid (…)"
+    std::string cgroup;     ///< the partition: "/numaleaseshield.slice", or the lease's own
+    bool in_force = false;  ///< it was read back as "root"
+    std::string problem;    ///< what the kernel says instead: "root invalid (…)"
 
     bool operator==(const Shield&) const = default;
 };

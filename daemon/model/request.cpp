@@ -317,7 +317,8 @@ Result<void> validate(const Request& request) {
     if (!request.weights.empty() && request.mempolicy != Mempolicy::weighted)
         return fail(Errc::invalid_request, "weights: only with mempolicy weighted");
     if (request.shield && request.share)
-        return fail(Errc::invalid_request, "shield contradicts share: a shield keeps everybody else off; say one of the two");
+        return fail(Errc::invalid_request,
+                    "shield contradicts share: a shield keeps everybody else off; say one of the two");
     for (const auto& name : request.required)
         if (std::ranges::none_of(kFields, [&](const RequestField& field) { return field.name == name; }))
             return fail(Errc::invalid_request, "required: unknown field '" + name + "'");

@@ -169,7 +169,8 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
         inputs.emplace_back(core::Done{.op = inspect->op, .confinement = confinement});
     } else if (const auto* unconfine = std::get_if<core::Unconfine>(&effect)) {
         const auto& lease = state.leases.at(unconfine->lease);
-        if (const auto at = partitions.find(lease.confinement.shield.cgroup); at != partitions.end() && !unconfine_error) {
+        if (const auto at = partitions.find(lease.confinement.shield.cgroup);
+            at != partitions.end() && !unconfine_error) {
             at->second -= lease.placement.cpus;
             if (at->second.empty()) partitions.erase(at);
         }
