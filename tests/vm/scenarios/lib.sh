@@ -65,17 +65,23 @@ cgroup_of() {
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 
-# as_it_was PID: what may not change under a lease while something happens to its daemon: start time and masks of every
-# thread, where the memory of the process's own is, and what is listed with its state and start.
+# as_it_was PID [LEASE...]: what may not change under leases while something happens to the daemon: start time and masks
+# of every thread, the nodes where the memory of the process's own is (not how much: khugepaged fills holes), and state and
+# start of the leases, as listed.
 as_it_was() {
-    local task
-    for task in "/proc/$1/task"/*; do
-        echo "${task##*/} $(sed 's/.*) //' "$task/stat" | cut -d' ' -f20) $(cpus_of "$1/task/${task##*/}") $(mems_of "$1/task/${task##*/}")"
+    local task pid=$1 id
+    shift
+    for task in "/proc/$pid/task"/*; do
+        task=${task#/proc/}
+        echo "${task##*/} $(sed 's/.*) //' "/proc/$task/stat" | cut -d' ' -f20) $(cpus_of "$task") $(mems_of "$task")"
     done
-    awk '/ anon=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[0-9]+=/) { split($i, a, "="); pages[a[1]] += a[2] } }
-        END { for (node in pages) print node, pages[node] }' "/proc/$1/numa_maps"
-    numa-leasectl --json list | sed -n '/"started": {/,/}/p; /"id": /p; /"state": /p'
+    grep ' anon=' "/proc/$pid/numa_maps" | grep -o ' N[0-9]*=' | sort -u | tr -d ' =\n'
+    for id; do
+        numa-leasectl --json show "$id" | sed -n '/"started": {/,/}/p; /"id": /p; /^ *"state": /p'
+    done
 }
+# lease_of PID: the id of the lease that it was given.
+lease_of() { tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^NUMA_LEASE_ID=//p'; }
 
 # migrated: pages that the kernel has moved between nodes or for compaction since boot.
 migrated() { sed -n 's/^pgmigrate_success //p' /proc/vmstat; }
