@@ -10,9 +10,7 @@ systemctl cat numa-leased.service >/dev/null 2>&1 || {
 balancing=/proc/sys/kernel/numa_balancing
 pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 
-main_pid() { systemctl show -P MainPID numa-leased; }
 active() { numa-leasectl --json list | grep -q '"state": "active"'; }
-new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }
 # lease: starts a workload in a lease with kernel state; sets `job` and `id`.
 lease() {
     numa-leasectl run --node 1 --numa-balancing off --hugepages 2M=32M -- "${workload[@]}" &

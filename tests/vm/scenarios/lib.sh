@@ -93,3 +93,7 @@ workload=(python3 -c 'import time; held = bytearray(b"x") * (64 << 20); time.sle
 settled() {
     [[ $(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status") -gt 65536 && $(sed 's/.*) //' "/proc/$1/stat") == S* ]]
 }
+
+# main_pid: of the daemon, 0 while there is none. new_daemon PID: another one has taken over.
+main_pid() { systemctl show -P MainPID numa-leased; }
+new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }
