@@ -3,10 +3,6 @@
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 
-systemctl cat numa-leased.service >/dev/null 2>&1 || {
-    echo "numa-lease is not installed: nothing to test"
-    exit 0
-}
 balancing=/proc/sys/kernel/numa_balancing
 pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 

@@ -4,10 +4,6 @@
 # set: full
 source "$(dirname "$0")/lib.sh"
 
-systemctl cat numa-leased.service >/dev/null 2>&1 || {
-    echo "numa-lease is not installed: nothing to test"
-    exit 0
-}
 balancing=/proc/sys/kernel/numa_balancing
 wait_for 60 systemctl --quiet is-active numa-leased.service
 numa-leasectl run --node 1 --numa-balancing off -- "${workload[@]}" &
