@@ -89,8 +89,15 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                                                              " already; ask again from inside it, or when it is over"});
                 return;
             }
-            lease.confinement = choose_confinement(lease.caller, lease.id, observed_.systemd);
-            if (lease.confinement.kind == ConfinementKind::unit)
+            if (auto chosen = confinement_of(lease)) {
+                lease.confinement = std::move(*chosen);
+            } else {
+                fail_lease(lease, chosen.error());
+                return;
+            }
+            choose_settings(lease);
+            if (lease.confinement.kind == ConfinementKind::unit ||
+                lease.confinement.shield.kind != model::ShieldKind::none)
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
         case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
@@ -142,13 +149,13 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
     std::erase(state_.queue, lease.id);
-    const bool unit_touched = lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known;
+    const bool touched = has_touched_machine(lease);
     lease.state = LeaseState::ending;
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
     lease.expires.reset();
     let_everything_go(lease);
-    if (unit_touched) unconfine(lease.id);
+    if (touched) unconfine(lease.id);
 }
 
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
@@ -207,10 +214,13 @@ void Stepper::lease_op_done(const Done& done) {
             break;
         case Stage::inspect:
         case Stage::confine:
-            if (done.error)
+            if (done.error) {
                 fail_lease(lease, *done.error);
-            else
-                lease.confinement = done.confinement;
+                break;
+            }
+            lease.confinement = done.confinement;
+            if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (lease.stage == Stage::confine) shield_done(lease);
             break;
         default: break;
     }

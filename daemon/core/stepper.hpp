@@ -34,6 +34,13 @@ model::Micros retry_delay(unsigned failures);
 /// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
 model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
 
+/// Makes a chosen confinement a cpuset partition, or moves it into the slice that is one. Pure.
+/// Errors: unsupported, with the reason.
+model::Result<void> add_shield(model::Confinement& it, const model::Caller& caller, const ShieldFacts& facts);
+
+/// True where the confinement of a lease has left something that its end must undo.
+bool has_touched_machine(const model::Lease& lease);
+
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);
 
@@ -48,6 +55,7 @@ public:
     void operator()(const Release& input);
     void operator()(const Stop& input);
     void operator()(const Done& input);
+    void operator()(const ShieldChanged& input);
     void operator()(const Tick& input);
     void operator()(const Recover& input);
     void operator()(const Shutdown& input);
@@ -88,6 +96,9 @@ private:
     void begin_preparing(model::Lease& lease, model::Placement placement);
     bool advance(model::Lease& lease);
     bool stage_is_done(const model::Lease& lease) const;
+    // confinement.cpp: what is set on its unit
+    void choose_settings(model::Lease& lease) const;
+    void settle_settings(model::Lease& lease, model::Bytes unit_memory) const;
     const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);
@@ -104,6 +115,11 @@ private:
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
     std::uint64_t lease_op(const model::LeaseId& id);
+
+    // shield.cpp
+    model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
+    std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_done(model::Lease& lease);
 
     // queue.cpp: admission
     std::expected<void, NoPlace> admit(model::Lease& lease);

@@ -130,3 +130,36 @@ mkdir "$group" && echo $$ >"$group/cgroup.procs" && exec "$@"
 EOF
     chmod +x /run/in-a-box
 }
+
+# as_it_was PID [LEASE...]: what may not change under leases while something happens to the daemon: start time and masks
+# of every thread, the nodes where the memory of the process's own is (not how much: khugepaged fills holes), and state and
+# start of the leases, as listed.
+as_it_was() {
+    local task pid=$1 id
+    shift
+    for task in "/proc/$pid/task"/*; do
+        task=${task#/proc/}
+        echo "${task##*/} $(sed 's/.*) //' "/proc/$task/stat" | cut -d' ' -f20) $(cpus_of "$task") $(mems_of "$task")"
+    done
+    grep ' anon=' "/proc/$pid/numa_maps" | grep -o ' N[0-9]*=' | sort -u | tr -d ' =\n'
+    for id; do
+        numa-leasectl --json show "$id" | sed -n '/"started": {/,/}/p; /"id": /p; /^ *"state": /p'
+    done
+}
+# lease_of PID: the id of the lease that it was given.
+lease_of() { tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^NUMA_LEASE_ID=//p'; }
+
+# migrated: pages that the kernel has moved between nodes or for compaction since boot.
+migrated() { sed -n 's/^pgmigrate_success //p' /proc/vmstat; }
+
+# workload: what to run in a lease where memory matters: holds 64 MiB (16384 pages) and waits.
+# shellcheck disable=SC2034 # for scenarios
+workload=(python3 -c 'import time; held = bytearray(b"x") * (64 << 20); time.sleep(1000)')
+# settled PID: it waits, with its memory filled.
+settled() {
+    [[ $(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status") -gt 65536 && $(sed 's/.*) //' "/proc/$1/stat") == S* ]]
+}
+
+# main_pid: of the daemon, 0 while there is none. new_daemon PID: another one has taken over.
+main_pid() { systemctl show -P MainPID numa-leased; }
+new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }
