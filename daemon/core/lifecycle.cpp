@@ -91,7 +91,8 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
             }
             lease.confinement = choose_confinement(lease.caller, lease.id, observed_.systemd);
             choose_settings(lease);
-            if (lease.confinement.kind == ConfinementKind::unit)
+            if (lease.confinement.kind == ConfinementKind::unit ||
+                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks))
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
         case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
@@ -143,13 +144,12 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
     std::erase(state_.queue, lease.id);
-    const bool unit_touched = lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known;
     lease.state = LeaseState::ending;
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
     lease.expires.reset();
     let_everything_go(lease);
-    if (unit_touched) unconfine(lease.id);
+    if (is_to_put_back(lease.confinement)) unconfine(lease.id);
 }
 
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
@@ -208,11 +208,15 @@ void Stepper::lease_op_done(const Done& done) {
             break;
         case Stage::inspect:
         case Stage::confine:
-            if (done.error)
+            if (done.error) {
                 fail_lease(lease, *done.error);
-            else
-                lease.confinement = done.confinement;
-            if (!done.error && lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+                break;
+            }
+            lease.confinement = done.confinement;
+            if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (lease.confinement.kind == ConfinementKind::affinity && lease.request.memory_max &&
+                model::is_required(lease.request, "memory-max"))
+                fail_lease(lease, {model::Errc::unsupported, "memory-max: " + lease.confinement.why});
             break;
         default: break;
     }
