@@ -27,6 +27,12 @@ struct KnobReading {
     [[nodiscard]] bool present() const { return value.has_value() || pool.has_value(); }
 };
 
+/// What this machine lets a shield be.
+struct ShieldFacts {
+    model::ShieldKind kernel = model::ShieldKind::none;  ///< the best its kernel can
+    std::map<std::string, std::string> limits;           ///< by slice: "MemoryMax=1G" that binds what is in it
+};
+
 /// The machine around one step, read by the host before it. `step` looks at nothing else.
 struct Observed {
     model::Topology topology;
@@ -37,6 +43,7 @@ struct Observed {
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node, from the site configuration
     bool loses_masks = false;                  ///< this kernel forgets threads' own affinity when their cpuset changes
     bool systemd = false;                      ///< a systemd manager can confine
+    ShieldFacts shield;                        ///< where a request asks for one
 };
 
 }  // namespace numalease::core

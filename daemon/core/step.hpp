@@ -83,6 +83,11 @@ struct Done {
     model::Bytes unit_memory = 0;    ///< of inspect: what the unit uses already
     std::string note;                ///< for people: bytes freed, steps taken
 };
+/// What the partition of a lease's shield reads now: nothing where it holds.
+struct ShieldChanged {
+    model::LeaseId lease;
+    std::string problem;
+};
 /// Time passes: deadlines and retries are looked at.
 struct Tick {};
 /// After replay: leases whose holder is alive stay, the others end. Leases that never became active end too.
@@ -94,7 +99,8 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input = std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Done, Tick, Recover, Shutdown>;
+using Input =
+    std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -137,7 +143,7 @@ struct Confine {
     model::LeaseId lease;
     model::Process process;  ///< whom: the holder, or who joins
 };
-/// Put a unit's properties back (a scope ends by itself).
+/// Take a shield down and put a unit's properties back (a scope ends by itself).
 struct Unconfine {
     std::uint64_t op = 0;
     model::LeaseId lease;

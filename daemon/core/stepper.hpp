@@ -34,8 +34,12 @@ model::Micros retry_delay(unsigned failures);
 /// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
 model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
 
-/// True where something of it outlives the holder: a unit's properties, or masks that threads have lost.
-bool is_to_put_back(const model::Confinement& confinement);
+/// Makes a chosen confinement a cpuset partition, or moves it into the slice that is one. Pure.
+/// Errors: unsupported, with the reason.
+model::Result<void> add_shield(model::Confinement& it, const model::Caller& caller, const ShieldFacts& facts);
+
+/// True where the confinement of a lease has left something that its end must undo.
+bool has_touched_machine(const model::Lease& lease);
 
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);
@@ -55,6 +59,7 @@ public:
     void operator()(const Release& input);
     void operator()(const Stop& input);
     void operator()(const Done& input);
+    void operator()(const ShieldChanged& input);
     void operator()(const Tick& input);
     void operator()(const Recover& input);
     void operator()(const Shutdown& input);
@@ -112,9 +117,15 @@ private:
     void lease_op_done(const Done& done);
     void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
     void retry_units();
+    void look_for_offline_cpus();
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
     std::uint64_t lease_op(const model::LeaseId& id);
+
+    // shield.cpp
+    model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
+    std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_done(model::Lease& lease);
 
     // queue.cpp: admission
     std::expected<void, NoPlace> admit(model::Lease& lease);

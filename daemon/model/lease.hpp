@@ -78,6 +78,23 @@ struct MemoryEvents {
 
 enum class ConfinementKind { none, scope, unit, affinity };
 
+/// How everybody else is kept off the leased CPUs: which cgroup is the cpuset partition.
+/// Source: admin-guide/cgroup-v2.rst, "cpuset.cpus.partition".
+enum class ShieldKind {
+    none,
+    slice,  ///< one top-level slice for all shielded leases (below Linux 6.7)
+    path,   ///< the lease's own cgroup, as a remote partition: its ancestors hand the CPUs down
+};
+
+struct Shield {
+    ShieldKind kind = ShieldKind::none;
+    std::string cgroup;     ///< the partition: "/numaleaseshield.slice", or the lease's own
+    bool in_force = false;  ///< it was read back as "root"
+    std::string problem;    ///< what the kernel says instead: "root invalid (…)"
+
+    bool operator==(const Shield&) const = default;
+};
+
 /// How the holder is kept inside, and what is in force as read back.
 struct Confinement {
     ConfinementKind kind = ConfinementKind::none;
@@ -92,6 +109,7 @@ struct Confinement {
     std::vector<ThreadMask> masks;      ///< to be given back: on kernels that lose them
     bool prior_known = false;           ///< unit only: the priors of `settings` were read
     bool reload_was_due = false;        ///< unit only: systemd wanted a daemon-reload for it before us
+    Shield shield;
     std::string why;
 
     bool operator==(const Confinement&) const = default;
@@ -123,6 +141,7 @@ struct Lease {
     Caller caller;
     Request request;
     Placement placement;
+    CpuSet offline;  ///< of the placement's CPUs, those that went offline since: it is degraded
     Confinement confinement;
     std::vector<Process> holders;  ///< the caller, then whoever joined
     std::vector<KnobGrant> knobs;
@@ -146,7 +165,11 @@ Placement placement_from_dict(const Dict& dict);
 
 std::string_view text_of(LeaseState state);
 std::string_view text_of(ConfinementKind kind);
+std::string_view text_of(ShieldKind kind);
 std::string_view text_of(Stage stage);
+
+/// What a lease lacks of its grant, for people; empty where it is whole.
+std::string degraded_text(const Lease& lease);
 
 /// True where the lease keeps its CPUs and memory from others.
 constexpr bool occupies(LeaseState state) { return state == LeaseState::preparing || state == LeaseState::active; }

@@ -42,10 +42,12 @@ public:
 
     std::map<model::KnobKey, std::string> knobs;
     std::map<model::KnobKey, FakePool> pools;
-    std::set<model::KnobKey> refusing;            ///< writes to these fail with EACCES
-    std::optional<model::Error> unconfine_error;  ///< systemd does not put a unit back
-    std::string cgroup;                           ///< of every caller
-    std::set<std::string> alive;                  ///< leases whose holder lives
+    std::set<model::KnobKey> refusing;                ///< writes to these fail with EACCES
+    std::optional<model::Error> unconfine_error;      ///< systemd does not put a unit back
+    std::string cgroup;                               ///< of every caller
+    std::map<std::string, model::CpuSet> partitions;  ///< by cgroup
+    std::string partition_problem;                    ///< the kernel does not make one, and says this
+    std::set<std::string> alive;                      ///< leases whose holder lives
     core::Observed observed;
     core::State state;
     std::vector<model::Record> journal;
@@ -86,6 +88,7 @@ private:
     core::Observed observe(const core::Input& input) const;
     void perform(const core::Effect& effect, std::deque<core::Input>& inputs);
     void check_journal();
+    void shield(const core::Confine& effect, model::Confinement& confinement);
     void check_recorded(const model::KnobKey& key, const std::string& value);
     int next_pid_ = 1000;
 };
