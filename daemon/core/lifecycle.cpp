@@ -97,6 +97,7 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
             }
             choose_settings(lease);
             if (lease.confinement.kind == ConfinementKind::unit ||
+                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks) ||
                 lease.confinement.shield.kind != model::ShieldKind::none)
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
@@ -220,6 +221,9 @@ void Stepper::lease_op_done(const Done& done) {
             }
             lease.confinement = done.confinement;
             if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (lease.confinement.kind == ConfinementKind::affinity && lease.request.memory_max &&
+                model::is_required(lease.request, "memory-max"))
+                fail_lease(lease, {model::Errc::unsupported, "memory-max: " + lease.confinement.why});
             if (lease.stage == Stage::confine) shield_done(lease);
             break;
         default: break;

@@ -102,6 +102,7 @@ void Stepper::operator()(const ShieldChanged& input) {
 
 bool has_touched_machine(const Lease& lease) {
     if (lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known) return true;
+    if (!lease.confinement.masks.empty()) return true;
     return lease.confinement.shield.kind != ShieldKind::none && lease.stage >= Stage::confine;
 }
 

@@ -41,9 +41,9 @@ void Stepper::operator()(const HolderGone& input) {
     auto& lease = found->second;
     if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
-    begin_ending(lease, lease.signals_sent != 0     ? lease.reason
-                        : lease.failure.has_value() ? "the client vanished"
-                                                    : "its last process ended");
+    begin_ending(lease, lease.signals_sent != 0 || lease.oom_kills != 0 ? lease.reason
+                        : lease.failure.has_value()                     ? "the client vanished"
+                                                                        : "its last process ended");
 }
 
 void Stepper::operator()(const Release& input) {

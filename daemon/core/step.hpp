@@ -57,6 +57,11 @@ struct Join {
 struct HolderGone {
     model::LeaseId lease;
 };
+/// Memory ran out in the lease's cgroup: `events` as read now.
+struct OutOfMemory {
+    model::LeaseId lease;
+    model::MemoryEvents events;
+};
 /// The owner gives the lease back although `alive` says whether processes live.
 struct Release {
     model::LeaseId lease;
@@ -94,7 +99,8 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
+using Input =
+    std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

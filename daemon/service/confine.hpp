@@ -52,6 +52,9 @@ private:
 
     void finish(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
+    void read_masks(const JobPtr& job) const;
+    void ensure_keeper(const JobPtr& job, std::function<void()> next);
+    void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started);
     void start_scope(const JobPtr& job);
     void attach(const JobPtr& job);
     void set_unit(const JobPtr& job);
@@ -61,6 +64,7 @@ private:
     void await_widened(const JobPtr& job);
     void unset(const JobPtr& job);
     void unlink_ours(const JobPtr& job);
+    void restore_masks(const JobPtr& job);
     void await_reload(const JobPtr& job);
     void send_reload();
     void set_properties(const std::string& unit, const systemd::Settings& settings, Next next);
@@ -86,8 +90,12 @@ private:
     bool available_ = false;
     bus::Slot removed_slot_;
     bus::Slot owner_slot_;
-    std::map<std::string, JobPtr> starting_;  ///< by scope, until its job is removed
-    std::vector<JobPtr> unloaded_;            ///< wait until systemd has forgotten a drop-in
+    struct Start {
+        JobPtr job;
+        std::function<void()> started;
+    };
+    std::map<std::string, Start> starting_;  ///< by unit, until systemd's job for it is over
+    std::vector<JobPtr> unloaded_;           ///< wait until systemd has forgotten a drop-in
     bool reloading_ = false;
 };
 
