@@ -100,6 +100,14 @@ void Stepper::operator()(const ShieldChanged& input) {
     reports_.push_back({{}, lease.id + ": " + text});
 }
 
+model::CpuSet shielded_cpus(const State& state, const std::string& cgroup) {
+    model::CpuSet out;
+    for (const auto& [id, lease] : state.leases)
+        if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && has_touched_machine(lease))
+            out |= lease.placement.cpus;
+    return out;
+}
+
 bool has_touched_machine(const Lease& lease) {
     if (lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known) return true;
     return lease.confinement.shield.kind != ShieldKind::none && lease.stage >= Stage::confine;

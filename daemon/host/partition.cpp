@@ -107,6 +107,10 @@ std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2
     return {};
 }
 
+CpuSet read_own_cpus(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    return read_cpus(root, file_of(cgroup2, cgroup, "cpuset.cpus"));
+}
+
 Result<std::string> begin_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
     if (auto written = root.write(file_of(cgroup2, cgroup, "cpuset.cpus.partition"), "root"); !written)
         return std::unexpected(written.error());

@@ -28,8 +28,9 @@ std::string scope_of(const model::Lease& lease) {
 
 }  // namespace
 
-Confiner::Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done)
-    : later_(later), machine_(machine), bus_(bus), done_(std::move(done)) {}
+Confiner::Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<const core::State&()> state,
+                   std::function<void(core::Done)> done)
+    : later_(later), machine_(machine), bus_(bus), state_(std::move(state)), done_(std::move(done)) {}
 
 void Confiner::start() {
     if (bus_ == nullptr) return;
@@ -83,6 +84,8 @@ void Confiner::read_property(const JobPtr& job, const std::string& path, const c
 
 void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
     const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease});
+    if (auto free = look_for_shield(lease); !free) return give_up(job, free.error());
+    if (lease.confinement.kind == ConfinementKind::scope) return finish(job);  // not there yet
     auto call = systemd::get_unit(bus_, lease.confinement.unit);
     if (!call) return give_up(job, call.error());
     later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
@@ -132,7 +135,8 @@ void Confiner::start_scope(const JobPtr& job) {
     const auto unit = scope_of(job->lease);
     job->lease.confinement.unit = unit;
     job->sets_nodes = true;
-    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid);
+    job->polls_left = kPolls;
+    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(job->lease));
     if (!call) return give_up(job, call.error());
     starting_[unit] = job;
     later_.call(bus_, std::move(*call), kJobTimeout, [=, this](Result<sd_bus_message*> reply) {
@@ -257,7 +261,7 @@ void Confiner::verify(const JobPtr& job) {
         it.effective_nodes = facts->effective_nodes;
     }
     raise_memlock(*job);
-    finish(job);
+    raise_shield(job);
 }
 
 /// Scopes refuse LimitMEMLOCK=, so the limit of the verified process is raised to what it was promised.

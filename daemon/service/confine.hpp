@@ -8,6 +8,7 @@
 #include "core/step.hpp"
 #include "service/event.hpp"
 #include "service/machine.hpp"
+#include "service/systemd.hpp"
 
 namespace numalease::service {
 
@@ -20,7 +21,8 @@ namespace numalease::service {
 class Confiner {
 public:
     /// `bus` may be null: then there is no systemd here.
-    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done);
+    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<const core::State&()> state,
+             std::function<void(core::Done)> done);
 
     /// Finds out whether a systemd manager is on the bus (waits: only before anything is served), and follows it.
     void start();
@@ -63,6 +65,15 @@ private:
                        const std::function<void(std::vector<std::uint8_t>)>& next);
     void read_main_pid(const JobPtr& job, const std::string& path);
     void raise_memlock(const Job& job) const;
+    // confine_shield.cpp
+    [[nodiscard]] model::Result<void> look_for_shield(const model::Lease& lease) const;
+    [[nodiscard]] systemd::Surroundings surroundings_of(const model::Lease& lease) const;
+    [[nodiscard]] model::CpuSet cpus_of_slice(const model::Shield& shield) const;
+    void size_slice(const JobPtr& job, const std::function<void()>& next);
+    void await_slice(const JobPtr& job, const std::function<void()>& next);
+    void raise_shield(const JobPtr& job);
+    void begin_shield(const JobPtr& job);
+    void lower_shield(const JobPtr& job, const std::function<void()>& next);
     void unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const;
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, const char* property) const;
@@ -73,6 +84,7 @@ private:
     Later& later_;
     const Machine& machine_;
     sd_bus* bus_;
+    std::function<const core::State&()> state_;
     std::function<void(core::Done)> done_;
     bool available_ = false;
     bus::Slot removed_slot_;

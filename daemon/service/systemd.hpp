@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,8 +27,15 @@ model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
 model::Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property);
 /// The `ay` inside the variant that Properties.Get returned.
 model::Result<std::vector<std::uint8_t>> read_mask(sd_bus_message* reply);
+/// What a scope is started in, where it leaves the slice of its caller.
+struct Surroundings {
+    bool make_slice = false;  ///< together with the scope, with these CPUs; it goes with its last scope
+    model::CpuSet slice_cpus;
+    std::optional<std::uint64_t> tasks;  ///< as many as the caller could have before
+};
 /// A scope with the CPUs and memory nodes of the lease set before `pid` joins it.
-model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid);
+model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
+                                        const Surroundings& surroundings);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);
 /// SetUnitProperties, runtime.
 model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Masks& masks);

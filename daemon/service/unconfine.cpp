@@ -62,7 +62,10 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .polls_left = kPolls});
     if (!available_)
         return give_up(job, {Errc::io, "systemd does not answer, " + lease.confinement.unit + " stays confined"});
-    widen(job);
+    lower_shield(job, [=, this] {
+        const auto& it = job->lease.confinement;
+        it.kind == model::ConfinementKind::unit&& it.prior_known ? widen(job) : finish(job);
+    });
 }
 
 void Confiner::widen(const JobPtr& job) {
