@@ -88,7 +88,16 @@ std::string how_confined(const Dict& confinement) {
         out += ", in force: CPUs " + cpus;
         if (const auto nodes = get_text(confinement, "effective_nodes"); !nodes.empty()) out += ", nodes " + nodes;
     }
+    const auto shield = get_dict(confinement, "shield");
+    if (get_flag(shield, "in_force")) out += ", shielded by the partition " + get_text(shield, "cgroup");
     return why.empty() ? out : out + " (" + why + ')';
+}
+
+/// "4-5", "4-5 shielded".
+std::string cpus_of(const Dict& lease) {
+    const auto cpus = or_dash(get_text(get_dict(lease, "placement"), "cpus"));
+    const bool shielded = get_flag(get_dict(get_dict(lease, "confinement"), "shield"), "in_force");
+    return shielded && !is_over(lease) ? cpus + " shielded" : cpus;
 }
 
 }  // namespace
@@ -100,7 +109,7 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
         const auto placement = get_dict(lease, "placement");
         const auto threads = get_number(placement, "threads");
         rows.push_back({get_text(lease, "id"), get_text(lease, "state"),
-                        user_name(get_number(get_dict(lease, "caller"), "uid")), or_dash(get_text(placement, "cpus")),
+                        user_name(get_number(get_dict(lease, "caller"), "uid")), cpus_of(lease),
                         or_dash(get_text(placement, "nodes")), threads == 0 ? "-" : std::to_string(threads),
                         or_dash(since(lease, now)), command_of(lease)});
     }
@@ -108,6 +117,9 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
     auto out = table_text(rows, width);
     for (const auto& lease : leases)
         if (!is_over(lease)) add_lines(out, get_text(lease, "id") + " waits: ", get_strings(lease, "in_the_way"));
+    for (const auto& lease : leases)
+        if (const auto degraded = get_text(lease, "degraded"); !degraded.empty())
+            out += printable(get_text(lease, "id") + " is degraded: " + degraded) + '\n';
     return out;
 }
 
@@ -127,6 +139,7 @@ std::string lease_text(const Dict& lease, std::uint64_t now) {
         for (const auto& why : get_strings(placement, "why")) rows.push_back({"", why});
         rows.push_back({"confinement", how_confined(get_dict(lease, "confinement"))});
     }
+    if (const auto degraded = get_text(lease, "degraded"); !degraded.empty()) rows.push_back({"degraded", degraded});
     std::string pids;
     for (const auto& holder : get_dicts(lease, "holders"))
         pids += (pids.empty() ? "" : ", ") + std::to_string(get_number(holder, "pid"));

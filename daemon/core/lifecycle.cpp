@@ -95,6 +95,7 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 fail_lease(lease, chosen.error());
                 return;
             }
+            choose_settings(lease);
             if (lease.confinement.kind == ConfinementKind::unit ||
                 lease.confinement.shield.kind != model::ShieldKind::none)
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
@@ -218,6 +219,11 @@ void Stepper::lease_op_done(const Done& done) {
                 break;
             }
             lease.confinement = done.confinement;
+            if (lease.stage == Stage::inspect) {
+                const bool shielded = lease.confinement.shield.kind != model::ShieldKind::none;
+                settle_settings(lease, done.unit_memory);
+                if (shielded) shield_settled(lease);
+            }
             if (lease.stage == Stage::confine) shield_done(lease);
             break;
         default: break;

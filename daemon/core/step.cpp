@@ -146,6 +146,13 @@ void Stepper::operator()(const Shutdown& input) {
     }
 }
 
+/// Nothing to undo or redo: the kernel narrows a cpuset with its CPUs and widens it again. It only has to be said.
+void Stepper::look_for_offline_cpus() {
+    for (auto& [id, lease] : state_.leases)
+        lease.offline =
+            lease.state == LeaseState::active ? lease.placement.cpus - observed_.topology.online : model::CpuSet();
+}
+
 Step Stepper::finish() && {
     state_.queue_retry_at.reset();
     for (bool changed = true; changed;) {
@@ -156,6 +163,7 @@ Step Stepper::finish() && {
         if (!state_.stopping) serve_queue();
         changed = changed || state_.queue.size() != waiting;
     }
+    look_for_offline_cpus();
     drop_old_ended();
     auto records = changes(old_, state_);
     return {.next = std::move(state_),

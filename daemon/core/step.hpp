@@ -75,6 +75,7 @@ struct Done {
     std::optional<model::Error> error;
     KnobReading reading;             ///< read back after a write or resize
     model::Confinement confinement;  ///< of inspect and confine: as it is in force
+    model::Bytes unit_memory = 0;    ///< of inspect: what the unit uses already
     std::string note;                ///< for people: bytes freed, steps taken
 };
 /// What the partition of a lease's shield reads now: nothing where it holds.

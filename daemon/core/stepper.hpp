@@ -96,6 +96,9 @@ private:
     void begin_preparing(model::Lease& lease, model::Placement placement);
     bool advance(model::Lease& lease);
     bool stage_is_done(const model::Lease& lease) const;
+    // confinement.cpp: what is set on its unit
+    void choose_settings(model::Lease& lease) const;
+    void settle_settings(model::Lease& lease, model::Bytes unit_memory) const;
     const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);
@@ -108,6 +111,7 @@ private:
     void lease_op_done(const Done& done);
     void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
     void retry_units();
+    void look_for_offline_cpus();
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
     std::uint64_t lease_op(const model::LeaseId& id);
@@ -115,6 +119,7 @@ private:
     // shield.cpp
     model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
     std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_settled(model::Lease& lease);
     void shield_done(model::Lease& lease);
 
     // queue.cpp: admission

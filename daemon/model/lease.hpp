@@ -7,6 +7,7 @@
 #include "model/index_set.hpp"
 #include "model/knob.hpp"
 #include "model/request.hpp"
+#include "model/unit.hpp"
 #include "model/value.hpp"
 
 namespace numalease::model {
@@ -84,10 +85,10 @@ struct Confinement {
     std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
     CpuSet effective_cpus;
     NodeSet effective_nodes;
-    bool whole_unit = false;   ///< unit only: its main process asked, so the lease lives as long as the unit
-    bool prior_known = false;  ///< unit only: the priors below were read
-    std::string prior_cpus;    ///< AllowedCPUs= before us, as a list; empty: not set
-    std::string prior_nodes;
+    bool whole_unit = false;            ///< unit only: its main process asked, so the lease lives as long as the unit
+    std::vector<UnitSetting> settings;  ///< of the unit, scope or slice
+    bool prior_known = false;           ///< unit only: the priors of `settings` were read
+    bool reload_was_due = false;        ///< unit only: systemd wanted a daemon-reload for it before us
     Shield shield;
     std::string why;
 
@@ -120,6 +121,7 @@ struct Lease {
     Caller caller;
     Request request;
     Placement placement;
+    CpuSet offline;  ///< of the placement's CPUs, those that went offline since: it is degraded
     Confinement confinement;
     std::vector<Process> holders;  ///< the caller, then whoever joined
     std::vector<KnobGrant> knobs;
@@ -144,6 +146,9 @@ std::string_view text_of(LeaseState state);
 std::string_view text_of(ConfinementKind kind);
 std::string_view text_of(ShieldKind kind);
 std::string_view text_of(Stage stage);
+
+/// What a lease lacks of its grant, for people; empty where it is whole.
+std::string degraded_text(const Lease& lease);
 
 /// True where the lease keeps its CPUs and memory from others.
 constexpr bool occupies(LeaseState state) { return state == LeaseState::preparing || state == LeaseState::active; }

@@ -47,13 +47,14 @@ model::CpuSet Confiner::cpus_of_slice(const model::Shield& shield) const {
 void Confiner::size_slice(const JobPtr& job, const std::function<void()>& next) {
     const auto& shield = job->lease.confinement.shield;
     const auto wanted = core::shielded_cpus(state_(), shield.cgroup);
-    set_properties(unit_of(shield), {{"AllowedCPUs", wanted.bytes()}}, [=, this](Result<sd_bus_message*> reply) {
-        const auto& it = job->lease.confinement.shield;
-        if (!reply && machine_.root.exists(machine_.cgroup2 + it.cgroup))
-            return give_up(job, {Errc::io, unit_of(it) + " could not be given its CPUs: " + reply.error().detail,
-                                 reply.error().err});
-        await_slice(job, next);
-    });
+    set_properties(
+        unit_of(shield), {{model::UnitProperty::cpus, wanted.text()}}, [=, this](Result<sd_bus_message*> reply) {
+            const auto& it = job->lease.confinement.shield;
+            if (!reply && machine_.root.exists(machine_.cgroup2 + it.cgroup))
+                return give_up(job, {Errc::io, unit_of(it) + " could not be given its CPUs: " + reply.error().detail,
+                                     reply.error().err});
+            await_slice(job, next);
+        });
 }
 
 void Confiner::await_slice(const JobPtr& job, const std::function<void()>& next) {
@@ -69,7 +70,8 @@ void Confiner::await_slice(const JobPtr& job, const std::function<void()>& next)
 /// Of a lease whose confinement is in force: the last thing before it is granted.
 void Confiner::raise_shield(const JobPtr& job) {
     auto& shield = job->lease.confinement.shield;
-    if (shield.kind == ShieldKind::none) return finish(job);
+    const bool joins = job->lease.state == model::LeaseState::active;
+    if (shield.kind == ShieldKind::none || joins) return finish(job);
     if (shield.kind == ShieldKind::slice && !cpus_of_slice(shield).covers(job->lease.placement.cpus))
         return size_slice(job, [=, this] { begin_shield(job); });
     begin_shield(job);
@@ -103,7 +105,8 @@ void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next
         const auto back = host::take_back(machine_.root, machine_.cgroup2, shield.cgroup, job->lease.placement.cpus);
         return back ? next() : give_up(job, back.error());
     }
-    if (!machine_.root.exists(machine_.cgroup2 + shield.cgroup)) return next();
+    // The last one's slice stops by itself with the last scope in it.
+    if (last || !machine_.root.exists(machine_.cgroup2 + shield.cgroup)) return next();
     size_slice(job, next);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +17,15 @@ inline constexpr const char* kService = "org.freedesktop.systemd1";
 inline constexpr const char* kPath = "/org/freedesktop/systemd1";
 inline constexpr const char* kManager = "org.freedesktop.systemd1.Manager";
 
-using Masks = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
+/// Values by property, as text; empty: unset, or no limit.
+using Settings = std::vector<std::pair<model::UnitProperty, std::string>>;
+
+/// What a unit says of itself.
+struct UnitFacts {
+    std::map<std::string, std::string> values;  ///< of model::kUnitProperties, as text
+    int main_pid = 0;
+    bool needs_reload = false;  ///< a file of it changed on disk since systemd read it
+};
 
 /// Has the name an owner now? Waits for the bus.
 bool is_there(sd_bus* bus);
@@ -24,20 +33,22 @@ bool is_there(sd_bus* bus);
 void subscribe(Later& later, sd_bus* bus);
 
 model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
-model::Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property);
-/// The `ay` inside the variant that Properties.Get returned.
-model::Result<std::vector<std::uint8_t>> read_mask(sd_bus_message* reply);
+/// Properties.GetAll of every interface of a unit's object.
+model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
+model::Result<UnitFacts> read_facts(sd_bus_message* reply);
 /// What a scope is started in, where it leaves the slice of its caller.
 struct Surroundings {
     bool make_slice = false;  ///< together with the scope, with these CPUs; it goes with its last scope
     model::CpuSet slice_cpus;
     std::optional<std::uint64_t> tasks;  ///< as many as the caller could have before
 };
-/// A scope with the CPUs and memory nodes of the lease set before `pid` joins it.
+/// A scope with the settings of the lease in force before `pid` joins it.
 model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
                                         const Surroundings& surroundings);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);
 /// SetUnitProperties, runtime.
-model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Masks& masks);
+model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Settings& settings);
+/// daemon-reload; the reply comes when it is over.
+model::Result<bus::Message> reload(sd_bus* bus);
 
 }  // namespace numalease::service::systemd

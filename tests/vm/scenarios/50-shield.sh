@@ -139,7 +139,7 @@ fi
 wait_for 20 says "$id" 'does not hold'
 numa-leasectl show "$id" | grep -E 'reason|confinement'
 journalctl --sync
-assert grep -q 'a shield does not hold' <(journalctl -t numa-leased -o cat)
+assert grep -q 'is degraded: its shield does not hold' <(journalctl -t numa-leased -o cat)
 systemctl stop grabs.service grabs.scope 2>/dev/null || true
 [[ -z $older ]] || systemctl stop $sibling
 [[ -z $older ]] || systemctl revert $sibling
