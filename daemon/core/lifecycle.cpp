@@ -220,7 +220,11 @@ void Stepper::lease_op_done(const Done& done) {
                 break;
             }
             lease.confinement = done.confinement;
-            if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (lease.stage == Stage::inspect) {
+                const bool shielded = lease.confinement.shield.kind != model::ShieldKind::none;
+                settle_settings(lease, done.unit_memory);
+                if (shielded) shield_settled(lease);
+            }
             if (lease.confinement.kind == ConfinementKind::affinity && lease.request.memory_max &&
                 model::is_required(lease.request, "memory-max"))
                 fail_lease(lease, {model::Errc::unsupported, "memory-max: " + lease.confinement.why});

@@ -200,6 +200,9 @@ std::vector<std::string> violations(const State& state, const Observed& observed
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
                                               const model::Request& request, const model::Caller& caller);
 
+/// The CPUs of all leases whose shield is this cgroup, but for those that are ending.
+model::CpuSet shielded_cpus(const State& state, const std::string& cgroup);
+
 /// True for an ending whose unit has refused so often that nobody is kept waiting for it; it is tried on.
 bool is_stuck(const State& state, const model::LeaseId& id);
 

@@ -169,12 +169,17 @@ Placement placement_from_dict(const Dict& dict) {
 }
 
 std::string degraded_text(const Lease& lease) {
-    if (lease.offline.empty()) return {};
+    const auto& shield = lease.confinement.shield;
+    const auto shield_text = shield.problem.empty() || is_over(lease.state)
+                                 ? std::string()
+                                 : "its shield does not hold, " + shield.cgroup + " is '" + shield.problem + '\'';
+    if (lease.offline.empty()) return shield_text;
+    const auto rest = shield_text.empty() ? shield_text : "; " + shield_text;
     // Seen with Linux 6.1 and 6.12: the cpuset keeps its setting and is whole again with the CPU; one that would be
     // empty uses its parent's CPUs meanwhile.
     if (lease.offline == lease.placement.cpus)
-        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other";
-    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text();
+        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other" + rest;
+    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text() + rest;
 }
 
 Dict to_dict(const Lease& lease) {

@@ -121,7 +121,8 @@ core::ShieldFacts Observer::shield_facts(const core::State& state, const core::I
     if (const auto* acquire = std::get_if<core::Acquire>(&input); acquire != nullptr && acquire->request.shield)
         callers.push_back(acquire->caller.cgroup);
     for (const auto& [id, lease] : state.leases)
-        if (lease.request.shield && (lease.state == model::LeaseState::queued || lease.state == model::LeaseState::preparing))
+        if (lease.request.shield &&
+            (lease.state == model::LeaseState::queued || lease.state == model::LeaseState::preparing))
             callers.push_back(lease.caller.cgroup);
     core::ShieldFacts out;
     if (callers.empty()) return out;

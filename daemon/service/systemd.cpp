@@ -134,7 +134,27 @@ Result<UnitFacts> read_facts(sd_bus_message* reply) {
     return out;
 }
 
-Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid) {
+namespace {
+
+/// a(sa(sv)): units that are made in the same job.
+int append_slice(sd_bus_message* to, const std::string& slice, const Surroundings& it) {
+    if (!it.make_slice) return sd_bus_message_append(to, "a(sa(sv))", 0);
+    int r = sd_bus_message_open_container(to, 'a', "(sa(sv))");
+    if (r >= 0) r = sd_bus_message_open_container(to, 'r', "sa(sv)");
+    if (r >= 0) r = sd_bus_message_append(to, "s", slice.c_str());
+    if (r >= 0) r = sd_bus_message_open_container(to, 'a', "(sv)");
+    if (r >= 0) r = append_settings(to, {{model::UnitProperty::cpus, it.slice_cpus.text()}});
+    if (r >= 0) r = sd_bus_message_append(to, "(sv)", "Description", "s", "CPUs of shielded leases of numa-lease");
+    if (r >= 0) r = sd_bus_message_append(to, "(sv)", "StopWhenUnneeded", "b", 1);
+    for (int level = 0; level < 3; ++level)
+        if (r >= 0) r = sd_bus_message_close_container(to);
+    return r;
+}
+
+}  // namespace
+
+Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
+                                 const Surroundings& surroundings) {
     auto call = manager_call(bus, "StartTransientUnit");
     if (!call) return call;
     sd_bus_message* m = call->get();
@@ -150,9 +170,10 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
         r = sd_bus_message_append(m, "(sv)", "Slice", "s", lease.confinement.slice.c_str());
     // Only into a delegated unit does systemd move a process later (AttachProcessesToUnit); no controller goes with it.
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "DelegateControllers", "as", 0);
+    if (r >= 0 && surroundings.tasks) r = sd_bus_message_append(m, "(sv)", "TasksMax", "t", *surroundings.tasks);
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "PIDs", "au", 1, static_cast<unsigned>(pid));
     if (r >= 0) r = sd_bus_message_close_container(m);
-    if (r >= 0) r = sd_bus_message_append(m, "a(sa(sv))", 0);
+    if (r >= 0) r = append_slice(m, lease.confinement.slice, surroundings);
     return filled(std::move(call), r);
 }
 
