@@ -52,4 +52,13 @@ Confinement choose_confinement(const model::Caller& caller, const model::LeaseId
                     " is not systemd's to confine: affinity only, a program can undo it");
 }
 
+Confinement choose_confinement(const model::Lease& lease, bool systemd) {
+    if (lease.request.name.empty()) return choose_confinement(lease.caller, lease.id, systemd);
+    const auto slice = "numalease-" + lease.request.name + ".slice";
+    return {.kind = ConfinementKind::slice,
+            .unit = slice,
+            .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
+                   " are inside from their start; only root can put them there"};
+}
+
 }  // namespace numalease::core

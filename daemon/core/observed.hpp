@@ -27,12 +27,19 @@ struct KnobReading {
     [[nodiscard]] bool present() const { return value.has_value() || pool.has_value(); }
 };
 
+/// A named lease's holder and slice, just now.
+struct NamedFacts {
+    bool held = false;       ///< a holder lives
+    bool inhabited = false;  ///< its slice has processes
+};
+
 /// The machine around one step, read by the host before it. `step` looks at nothing else.
 struct Observed {
     model::Topology topology;
     std::map<unsigned, NodeMemory> memory;                            ///< by node
     std::map<model::LeaseId, std::map<unsigned, model::Bytes>> used;  ///< what each lease holds already, where known
     std::map<model::KnobKey, KnobReading> knobs;                      ///< those `core::watched` names
+    std::map<model::LeaseId, NamedFacts> named;                       ///< leases with a name
     model::CpuSet foreign_cpus;                ///< held by surviving numalease scopes that no lease explains
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node, from the site configuration
     bool systemd = false;                      ///< a systemd manager can confine

@@ -71,7 +71,9 @@ void Confiner::give_up(const JobPtr& job, model::Error error) {
 
 void Confiner::read_property(const JobPtr& job, const std::string& path, const char* property,
                              const std::function<void(std::vector<std::uint8_t>)>& next) {
-    auto call = systemd::get_property(bus_, path, property);
+    const bool slice = job->lease.confinement.kind == ConfinementKind::slice;
+    auto call = systemd::get_property(bus_, path, property,
+                                      slice ? "org.freedesktop.systemd1.Slice" : "org.freedesktop.systemd1.Service");
     if (!call) return give_up(job, call.error());
     later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
         if (!reply) return give_up(job, reply.error());
@@ -96,7 +98,7 @@ void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
                 job->lease.confinement.prior_known = true;
                 job->lease.confinement.prior_cpus = model::IndexSet::from_bytes(cpus).text();
                 job->lease.confinement.prior_nodes = model::IndexSet::from_bytes(nodes).text();
-                read_main_pid(job, unit_path);
+                job->lease.confinement.kind == ConfinementKind::slice ? finish(job) : read_main_pid(job, unit_path);
             });
         });
     });
@@ -123,6 +125,7 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     switch (lease.confinement.kind) {
         case ConfinementKind::scope: return joins ? attach(job) : start_scope(job);
         case ConfinementKind::unit: return joins ? verify(job) : set_unit(job);
+        case ConfinementKind::slice: return joins ? join_slice(job) : set_slice(job);
         case ConfinementKind::affinity:
         case ConfinementKind::none: return track(job);
     }

@@ -50,6 +50,7 @@ private:
     void watch_cgroup(const std::string& cgroup);
     void check();
     [[nodiscard]] bool process_alive(const model::Process& process) const;
+    [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
     [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
     static int on_pidfd(sd_event_source* source, int fd, std::uint32_t events, void* data);
     static int on_cgroup(sd_event_source* source, const struct inotify_event* event, void* data);

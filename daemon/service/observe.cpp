@@ -112,9 +112,20 @@ model::CpuSet Observer::foreign_cpus(const core::State& state) const {
     return out;
 }
 
+core::NamedFacts Observer::named_facts(const model::Lease& lease) const {
+    core::NamedFacts out;
+    out.held = std::ranges::any_of(lease.holders, [&](const auto& it) { return host::is_alive(machine_.proc, it); });
+    if (lease.confinement.cgroup.empty() || machine_.cgroup2.empty()) return out;
+    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
+    out.inhabited = facts && facts->populated;
+    return out;
+}
+
 core::Observed Observer::observe(const core::State& state, const core::Input& input, bool systemd) {
     core::Observed out{.topology = topology(), .reserve = site_.config.reserve, .systemd = systemd};
     for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
+    for (const auto& [id, lease] : state.leases)
+        if (!lease.request.name.empty() && !model::is_over(lease.state)) out.named[id] = named_facts(lease);
     if (!may_place(state, input)) return out;
     for (const auto& node : out.topology.nodes)
         if (const auto memory = host::read_node_memory(machine_.root, node.id))

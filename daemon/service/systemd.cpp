@@ -54,24 +54,26 @@ bool is_there(sd_bus* bus) {
     return made >= 0 && sd_bus_message_read(answer, "b", &owned) >= 0 && owned != 0;
 }
 
+bool is_not_loaded(const model::Error& error) { return error.detail.find("not loaded") != std::string::npos; }
+
 void subscribe(Later& later, sd_bus* bus) {
     auto call = manager_call(bus, "Subscribe");
     if (call) later.call(bus, std::move(*call), 0, [](const Result<sd_bus_message*>&) {});
 }
 
 Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit) {
-    auto call = manager_call(bus, "GetUnit");
+    auto call = manager_call(bus, unit.ends_with(".slice") ? "LoadUnit" : "GetUnit");
     if (!call) return call;
     const int r = sd_bus_message_append(call->get(), "s", unit.c_str());
     return filled(std::move(call), r);
 }
 
-Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property) {
-    // Only services are looked at: a scope is ours, and has no prior.
+Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property, const char* interface) {
+    // Services and slices are looked at: a scope is ours, and has no prior.
     sd_bus_message* raw = nullptr;
     int r = sd_bus_message_new_method_call(bus, &raw, kService, path.c_str(), "org.freedesktop.DBus.Properties", "Get");
     Result<bus::Message> call{bus::Message(raw)};
-    if (r >= 0) r = sd_bus_message_append(raw, "ss", "org.freedesktop.systemd1.Service", property);
+    if (r >= 0) r = sd_bus_message_append(raw, "ss", interface, property);
     return filled(std::move(call), r);
 }
 

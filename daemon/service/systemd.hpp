@@ -22,8 +22,12 @@ bool is_there(sd_bus* bus);
 /// Without it the manager sends no JobRemoved.
 void subscribe(Later& later, sd_bus* bus);
 
+/// A slice is loaded: it needs no file, and may be one that nobody has used yet.
 model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
-model::Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property);
+model::Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property,
+                                         const char* interface = "org.freedesktop.systemd1.Service");
+/// GetUnit's answer for a unit that has ended and was forgotten.
+bool is_not_loaded(const model::Error& error);
 /// The `ay` inside the variant that Properties.Get returned.
 model::Result<std::vector<std::uint8_t>> read_mask(sd_bus_message* reply);
 /// A scope with the CPUs and memory nodes of the lease set before `pid` joins it.

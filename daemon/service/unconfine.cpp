@@ -22,7 +22,7 @@ model::IndexSet parse_prior(const std::string& text, unsigned limit) {
     return model::IndexSet::parse_list(text, limit).value_or(model::IndexSet());
 }
 
-bool is_gone(const model::Error& error) { return error.detail.find("not loaded") != std::string::npos; }
+bool is_gone(const model::Error& error) { return systemd::is_not_loaded(error); }
 
 }  // namespace
 

@@ -44,8 +44,11 @@ public:
     std::map<model::KnobKey, FakePool> pools;
     std::set<model::KnobKey> refusing;            ///< writes to these fail with EACCES
     std::optional<model::Error> unconfine_error;  ///< systemd does not put a unit back
+    bool whole_unit = false;                      ///< the caller is its unit's main process
     std::string cgroup;                           ///< of every caller
     std::set<std::string> alive;                  ///< leases whose holder lives
+    std::set<std::string> inhabited;              ///< named leases whose slice has processes
+    bool unit_is_over = false;                    ///< of every parked lease: systemd will not start it again
     core::Observed observed;
     core::State state;
     std::vector<model::Record> journal;
@@ -88,6 +91,7 @@ private:
     void check_journal();
     void check_recorded(const model::KnobKey& key, const std::string& value);
     int next_pid_ = 1000;
+    std::string acquired_;  ///< by the last input
 };
 
 /// "--node 0 numa-balancing=off required=numa-balancing": fields of a request separated by blanks.
