@@ -44,6 +44,9 @@ bool is_lever(std::string_view field);
 /// Adds an option for each request field, and the aliases, from the one table.
 void add_request_options(CLI::App& app, Typed& typed);
 
+/// What a definition of a named lease says where nothing was typed.
+void fill_from(Typed& typed, const policies::LeaseFile& definition);
+
 /// The request: policy, then what was typed. `command` is what will run; `at_terminal` decides how long to wait.
 /// Errors: invalid_request (a contradiction, a malformed value), unreadable (policy, model).
 model::Result<Asked> build_request(const Typed& typed, const Argv& command, const Env& user_env,

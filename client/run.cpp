@@ -2,13 +2,13 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
 
 #include "client/app.hpp"
 #include "client/enter.hpp"
+#include "client/obtain.hpp"
 #include "client/output.hpp"
 #include "client/render.hpp"
 #include "client/report.hpp"
@@ -20,8 +20,6 @@ using model::fail;
 using model::Result;
 
 namespace {
-
-constexpr auto kProgressEvery = std::chrono::minutes(1);
 
 struct RunOptions {
     Typed typed;
@@ -38,19 +36,6 @@ Result<void> check_command(const Argv& command) {
     if (command.empty()) return fail(Errc::invalid_request, "no command; say numa-leasectl run [OPTIONS] -- COMMAND");
     if (const auto refusal = container_refusal(command)) return fail(Errc::invalid_request, *refusal);
     return {};
-}
-
-/// From the request to the active lease.
-Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool quiet) {
-    const auto acquired = daemon.acquire(request);
-    if (!acquired) return std::unexpected(acquired.error());
-    const auto state = model::get_text(acquired->lease, "state");
-    if (state == "active") return acquired->lease;
-    if (state == "queued" && !quiet) say(progress_line(acquired->lease));
-    return daemon.wait(acquired->id, "active", kProgressEvery, [&] {
-        if (quiet) return;
-        if (const auto lease = daemon.lease(acquired->id)) say(progress_line(*lease));
-    });
 }
 
 /// The lease's command, once it is ours. The topology was asked for before the lease: from here on nothing more is
@@ -230,7 +215,7 @@ void add_exec(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
     const auto expand = std::make_shared<bool>(false);
     const auto quiet = std::make_shared<bool>(false);
-    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
     verb.add_flag("-q,--quiet", *quiet, "say nothing about the grant");
     verb.callback([&globals, id, expand, quiet] {
