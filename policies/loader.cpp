@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <sstream>
 
 #include "policies/variables.hpp"
 #include "policies/yaml.hpp"
@@ -233,7 +234,21 @@ Result<model::Engine> parse_engine(const std::string& text, const std::string& f
     return engine;
 }
 
+namespace {
+
+/// As the package ships it: every line a comment.
+bool says_nothing(const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+        if (const auto first = line.find_first_not_of(" \t\r"); first != std::string::npos && line[first] != '#')
+            return false;
+    return true;
+}
+
+}  // namespace
+
 Result<LeaseFile> parse_lease(const std::string& text, const std::string& file) {
+    if (says_nothing(text)) return LeaseFile{};
     const auto document = read_yaml(text, file);
     if (!document) return std::unexpected(document.error());
     LeaseFile lease;
@@ -255,6 +270,7 @@ Result<LeaseFile> parse_lease(const std::string& text, const std::string& file) 
 }
 
 Result<SiteConfig> parse_site_config(const std::string& text, const std::string& file) {
+    if (says_nothing(text)) return SiteConfig{};
     const auto document = read_yaml(text, file);
     if (!document) return std::unexpected(document.error());
     constexpr unsigned kMostLeases = 65536;

@@ -157,14 +157,16 @@ void Stepper::operator()(const Recover& input) {
     }
 }
 
-void Stepper::operator()(const Shutdown&) {
+void Stepper::operator()(const Shutdown& input) {
     state_.stopping = true;
     for (auto& [id, lease] : state_.leases) {
         if (lease.state == LeaseState::queued)
             refuse(lease, {Errc::not_now, "the daemon is stopping; ask again when it is back"});
-        else if (!model::is_over(lease.state)) {
-            if (lease.state == LeaseState::preparing) lease.failure = Errc::not_now;
-            begin_ending(lease, "the daemon was stopped; its workload was left running");
+        else if (!model::is_over(lease.state) && !(input.keeps_leases && lease.state == LeaseState::active)) {
+            const bool begun = lease.state != LeaseState::preparing;
+            if (!begun) lease.failure = Errc::not_now;
+            begin_ending(lease, begun ? "the daemon was stopped; its workload was left running"
+                                      : "the daemon is stopping; ask again when it is back");
         }
     }
 }

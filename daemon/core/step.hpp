@@ -94,7 +94,9 @@ struct Recover {
     std::set<model::LeaseId> alive;
 };
 /// Everything is put back and no workload is touched; nothing new is granted.
-struct Shutdown {};
+struct Shutdown {
+    bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
+};
 
 using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, Tick, Recover, Shutdown>;
 

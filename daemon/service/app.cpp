@@ -19,6 +19,7 @@ using model::fail;
 using model::Result;
 
 model::Result<void> App::start() {
+    handed_over_ = take_handed_over();
     auto machine = open_machine(options_.root);
     if (!machine) return std::unexpected(machine.error());
     machine_.emplace(std::move(*machine));
@@ -48,7 +49,7 @@ model::Result<void> App::start() {
     assemble(std::move(state));
     if (options_.read_only) {
         auto served = options_.serve_fd >= 0 ? server_->serve(host::UniqueFd(options_.serve_fd))
-                                             : server_->listen(options_.socket);
+                                             : server_->listen(options_.socket, {});
         if (served) announce();
         return served;
     }
@@ -75,6 +76,7 @@ Result<void> App::open_event_loop() {
             return fail(Errc::io, "cannot take signals", -r);
         sources_.emplace_back(source);
     }
+    sd_event_set_watchdog(event, 1);  // where systemd asks for it
     sd_event_source* post = nullptr;
     sd_event_add_post(event, &post, on_post, this);
     sources_.emplace_back(post);
@@ -119,6 +121,8 @@ Result<void> App::open_bus() {
         bus_ = std::move(*opened);
         const int r = sd_bus_attach_event(bus_.get(), event_.get(), SD_EVENT_PRIORITY_NORMAL);
         if (r < 0) return fail(Errc::io, "cannot listen to the bus", -r);
+        // Where we are started again at once and the leases stay, that is how to get a new connection.
+        if (options_.keep_leases) sd_bus_set_exit_on_disconnect(bus_.get(), 1);
         return {};
     }
     if (!serves) return {};
@@ -134,6 +138,7 @@ void App::assemble(core::State state) {
     confiner_->start();
     holders_.emplace(event_.get(), *machine_,
                      [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); });
+    if (options_.keep_leases) holders_->keep_in_store(std::move(handed_over_.holders));
     identifier_.emplace(*later_, *machine_, current);
     denials_.emplace(*later_);
     authoriser_.emplace(*later_, accounts_, serves_on_bus() ? bus_.get() : nullptr);
@@ -222,7 +227,7 @@ void App::recover() {
 }
 
 Result<void> App::serve() {
-    if (auto listening = server_->listen(options_.socket); !listening) return listening;
+    if (auto listening = server_->listen(options_.socket, std::move(handed_over_.socket)); !listening) return listening;
     if (!serves_on_bus()) return {};
     return manager_->attach(bus_.get());
 }

@@ -10,6 +10,7 @@
 #include "service/confine.hpp"
 #include "service/daemon.hpp"
 #include "service/effects.hpp"
+#include "service/handed_over.hpp"
 #include "service/holders.hpp"
 #include "service/identity.hpp"
 #include "service/manager.hpp"
@@ -60,6 +61,7 @@ private:
 
     const Options& options_;
     Site site_;
+    HandedOver handed_over_;
     std::optional<Machine> machine_;
     std::optional<host::Locks> locks_;
     std::optional<host::Journal> journal_;

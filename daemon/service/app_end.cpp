@@ -17,7 +17,9 @@ namespace {
 constexpr std::uint64_t kLingerUsec = 1'000'000;
 constexpr std::uint64_t kFirstLingerUsec = 10'000'000;  ///< until the one who started us has connected
 constexpr std::uint64_t kBoundUsec = 60'000'000;
-constexpr model::Micros kPatience{5'000'000};  ///< --restore: for what refuses, with nothing under way
+constexpr std::uint64_t kRestoreBoundUsec = 240'000'000;  ///< giving back 2 MiB pages was seen to take 145 s
+constexpr std::uint64_t kKeepBoundUsec = 20'000'000;      ///< what is under way then is finished by the next daemon
+constexpr model::Micros kPatience{5'000'000};             ///< --restore: for what refuses, with nothing under way
 constexpr std::uint64_t kAccuracy = 10'000;
 
 }  // namespace
@@ -38,13 +40,15 @@ void App::shut_down() {
     sd_notify(0, "STOPPING=1");
     stopping_since_ = now().boot;
     sd_event_source* source = nullptr;
-    sd_event_add_time_relative(event_.get(), &source, CLOCK_BOOTTIME, kBoundUsec, kAccuracy, on_bound, this);
+    const auto bound = options_.restore ? kRestoreBoundUsec : options_.keep_leases ? kKeepBoundUsec : kBoundUsec;
+    sd_event_add_time_relative(event_.get(), &source, CLOCK_BOOTTIME, bound, kAccuracy, on_bound, this);
     bound_.reset(source);
-    daemon_->submit(core::Shutdown{});
+    daemon_->submit(core::Shutdown{.keeps_leases = options_.keep_leases});
 }
 
 int App::on_bound(sd_event_source* /*source*/, std::uint64_t /*usec*/, void* data) {
     auto* self = static_cast<App*>(data);
+    if (self->options_.keep_leases) return sd_event_exit(self->event_.get(), 0);
     self->tell_what_is_left();
     return sd_event_exit(self->event_.get(), 1);
 }
@@ -67,6 +71,7 @@ void App::look_for_the_end() {
     if (stopping_) {
         if (core::idle(state()) && workers_->in_flight() == 0) sd_event_exit(event_.get(), 0);
         const bool quiet = workers_->in_flight() == 0 && state().lease_ops.empty();
+        if (options_.keep_leases && quiet) sd_event_exit(event_.get(), 0);
         if (options_.restore && quiet && now().boot - stopping_since_ > kPatience) {
             tell_what_is_left();
             sd_event_exit(event_.get(), 1);
@@ -120,10 +125,15 @@ int App::loop() {
 void App::finish() {
     if (!daemon_) return;
     server_->unlink_socket();
+    if (options_.keep_leases && bus_ && sd_bus_is_open(bus_.get()) <= 0)
+        log::event(log::Level::error, log::kDegraded, "the bus is gone; leaving, to be started again");
     const bool clean = core::idle(state()) && daemon_->journal_works();
     // A clean journal is one line, the counter of ids: they never repeat within a boot.
     if (clean) (void)journal_->compact(core::snapshot(state()));
-    log::event(log::Level::info, log::kStopped, clean ? "stopped, everything is put back" : "stopped");
+    log::event(log::Level::info, log::kStopped,
+               clean                  ? "stopped, everything is put back"
+               : options_.keep_leases ? "stopped; the leases wait for the next daemon"
+                                      : "stopped");
 }
 
 }  // namespace numalease::service

@@ -13,11 +13,16 @@ using model::fail;
 using model::Request;
 using model::Result;
 
-constexpr std::array<std::string_view, 4> kActions{"acquire", "acquire-kernel-state", "drop-caches", "manage"};
+constexpr std::array<std::string_view, 5> kActions{"acquire", "acquire-kernel-state", "shield", "drop-caches",
+                                                   "manage"};
+
+/// Of the group, by our rule for polkit as without one. The rest is an administrator's.
+constexpr bool is_for_members(Action action) {
+    return action == Action::acquire || action == Action::acquire_kernel_state || action == Action::shield;
+}
 
 std::string way_out(Action action, const std::string& user, const std::string& group) {
-    if (action == Action::acquire || action == Action::acquire_kernel_state)
-        return "an administrator can run: usermod -aG " + group + ' ' + user;
+    if (is_for_members(action)) return "an administrator can run: usermod -aG " + group + ' ' + user;
     return "only root, or whom polkit allows " + action_id(action);
 }
 
@@ -57,8 +62,7 @@ std::vector<Action> actions_of(const Request& request) {
 Result<void> decide_without_polkit(Action action, unsigned uid, bool in_group, const std::string& user,
                                    const std::string& group) {
     if (uid == 0) return {};
-    const bool for_members = action == Action::acquire || action == Action::acquire_kernel_state;
-    if (in_group && for_members) return {};
+    if (in_group && is_for_members(action)) return {};
     return fail(Errc::denied, user + " is not allowed " + action_id(action) + "; " + way_out(action, user, group));
 }
 

@@ -16,6 +16,7 @@ namespace numalease::service {
 enum class Action {
     acquire,               ///< "acquire": cores and memory
     acquire_kernel_state,  ///< "acquire-kernel-state": knobs that everybody on the machine feels
+    shield,                ///< "shield": nothing else on the leased CPUs
     drop_caches,           ///< "drop-caches"
     manage,                ///< "manage": another user's lease
 };

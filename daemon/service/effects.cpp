@@ -5,11 +5,27 @@
 
 namespace numalease::service {
 
+namespace {
+
+/// A LEASE= for each lease that a change of the knob is for: who wants it, has pages of it, or lets it go.
+log::Fields leases_of(const core::State& state, const model::KnobKey& key) {
+    log::Fields out;
+    const auto row = state.ledger.find(key);
+    if (row == state.ledger.end()) return out;
+    auto ids = row->second.settling;
+    for (const auto& [id, value] : row->second.wants) ids.insert(id);
+    for (const auto& [id, share] : row->second.shares) ids.insert(id);
+    for (const auto& id : ids) out.push_back({"LEASE", id});
+    return out;
+}
+
+}  // namespace
+
 void Effects::perform(const core::Effect& effect, const core::State& state) {
     std::visit([&](const auto& it) { (*this)(it, state); }, effect);
 }
 
-void Effects::operator()(const core::WriteKnob& effect, const core::State& /*state*/) const {
+void Effects::operator()(const core::WriteKnob& effect, const core::State& state) const {
     const auto before = observer_.read(effect.key);
     core::Done done{.op = effect.op, .key = effect.key};
     if (auto value = host::write_knob(machine_.root, effect.key, effect.value)) {
@@ -18,18 +34,20 @@ void Effects::operator()(const core::WriteKnob& effect, const core::State& /*sta
         done.error = value.error();
         done.reading = observer_.read(effect.key);
     }
+    auto fields = leases_of(state, effect.key);
+    fields.insert(fields.begin(),
+                  {{"KNOB", effect.key.text()},
+                   {"OLD", before.value.value_or("")},
+                   {"NEW", done.reading.value.value_or("")},
+                   {"REASON", done.error ? done.error->detail : ""},
+                   {"ERRNO", done.error && done.error->err != 0 ? std::to_string(done.error->err) : ""}});
     log::event(done.error ? log::Level::warning : log::Level::info, log::kKnob,
-               done.error ? "a knob refuses" : "a knob changed",
-               {{"KNOB", effect.key.text()},
-                {"OLD", before.value.value_or("")},
-                {"NEW", done.reading.value.value_or("")},
-                {"REASON", done.error ? done.error->detail : ""},
-                {"ERRNO", done.error && done.error->err != 0 ? std::to_string(done.error->err) : ""}});
+               done.error ? "a knob refuses" : "a knob changed", fields);
     done_(std::move(done));
 }
 
-void Effects::operator()(const core::ResizePool& effect, const core::State& /*state*/) const {
-    workers_.run(effect.key, [effect, this](const std::atomic<bool>& cancel) {
+void Effects::operator()(const core::ResizePool& effect, const core::State& state) const {
+    workers_.run(effect.key, [effect, this, fields = leases_of(state, effect.key)](const std::atomic<bool>& cancel) {
         core::Done done{.op = effect.op, .key = effect.key};
         auto result =
             host::resize_pool(machine_.root, effect.key, effect.target, effect.compact, cancel, effect.to_surplus);
@@ -40,12 +58,13 @@ void Effects::operator()(const core::ResizePool& effect, const core::State& /*st
             done.error = result.error();
             done.reading = observer_.read(effect.key);  // reads files only: nothing of the loop's
         }
+        auto all = fields;
+        all.insert(all.begin(), {{"KNOB", effect.key.text()},
+                                 {"WANTED", std::to_string(effect.target)},
+                                 {"NEW", done.reading.pool ? std::to_string(done.reading.pool->persistent()) : ""},
+                                 {"REASON", done.error ? done.error->detail : done.note}});
         log::event(done.error ? log::Level::warning : log::Level::info, log::kKnob,
-                   done.error ? "a pool refuses" : "a pool changed",
-                   {{"KNOB", effect.key.text()},
-                    {"WANTED", std::to_string(effect.target)},
-                    {"NEW", done.reading.pool ? std::to_string(done.reading.pool->persistent()) : ""},
-                    {"REASON", done.error ? done.error->detail : done.note}});
+                   done.error ? "a pool refuses" : "a pool changed", all);
         return done;
     });
 }

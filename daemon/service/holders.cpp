@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "service/handed_over.hpp"
+
 namespace numalease::service {
 
 namespace {
@@ -29,11 +31,17 @@ void send(int pidfd, int signal) { syscall(SYS_pidfd_send_signal, pidfd, signal,
 Holders::Holders(sd_event* event, const Machine& machine, std::function<void(model::LeaseId)> gone)
     : event_(event), machine_(machine), gone_(std::move(gone)) {}
 
+void Holders::keep_in_store(std::map<std::string, host::UniqueFd> kept) {
+    kept_ = std::move(kept);
+    stores_ = true;
+}
+
 void Holders::adopt(const model::Process& process, host::UniqueFd pidfd) {
     Watch& it = watches_[{process.pid, process.start_time}];
     if (it.pidfd || it.dead) return;
     it.owner = this;
     it.pidfd = std::move(pidfd);
+    if (stores_ && !std::exchange(it.stored, true)) store(process, it.pidfd.get());
     sd_event_source* source = nullptr;
     if (sd_event_add_io(event_, &source, it.pidfd.get(), EPOLLIN, on_pidfd, &it) < 0) it.dead = true;
     it.source.reset(source);
@@ -42,6 +50,11 @@ void Holders::adopt(const model::Process& process, host::UniqueFd pidfd) {
 Holders::Watch& Holders::watch(const model::Process& process) {
     const Key key{process.pid, process.start_time};
     if (const auto found = watches_.find(key); found != watches_.end()) return found->second;
+    if (auto kept = kept_.extract(stored_name(process))) {
+        watches_[key].stored = true;
+        adopt(process, std::move(kept.mapped()));
+        return watches_[key];
+    }
     auto pidfd = host::open_pidfd(process.pid);
     // The start time is looked at after the descriptor is open: it then speaks of the process the descriptor is.
     if (pidfd && host::is_alive(machine_.proc, process)) {
@@ -92,16 +105,27 @@ void Holders::sync(const core::State& state) {
             cgroups.insert(lease.confinement.cgroup);
         }
     }
-    std::erase_if(watches_, [&](const auto& item) { return !processes.contains(item.first); });
+    forget_unused(processes);
     std::erase_if(cgroups_, [&](const auto& item) { return !cgroups.contains(item.first); });
     std::erase_if(reported_, [&](const auto& id) { return !state.leases.contains(id); });
     check();
+}
+
+void Holders::forget_unused(const std::set<Key>& used) {
+    std::erase_if(watches_, [&](const auto& item) {
+        if (used.contains(item.first)) return false;
+        if (item.second.stored) unstore(stored_name({.pid = item.first.first, .start_time = item.first.second}));
+        return true;
+    });
+    for (const auto& [name, pidfd] : std::exchange(kept_, {})) unstore(name);  // of leases that are over
 }
 
 bool Holders::process_alive(const model::Process& process) const {
     const auto found = watches_.find({process.pid, process.start_time});
     if (found != watches_.end() && found->second.dead) return false;
     if (found != watches_.end() && found->second.pidfd) return host::pidfd_alive(found->second.pidfd.get());
+    if (const auto kept = kept_.find(stored_name(process)); kept != kept_.end())
+        return host::pidfd_alive(kept->second.get());
     return host::is_alive(machine_.proc, process);
 }
 

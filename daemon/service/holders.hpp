@@ -20,6 +20,9 @@ class Holders {
 public:
     /// `gone` is called from the loop, once per lease.
     Holders(sd_event* event, const Machine& machine, std::function<void(model::LeaseId)> gone);
+    /// From now on systemd keeps every descriptor for the daemon after us. `kept` is what it kept of the one before:
+    /// such a process is the one that was meant, alive or not; of one that is missing there nothing is known.
+    void keep_in_store(std::map<std::string, host::UniqueFd> kept);
 
     /// Keeps a verified descriptor for a process that is about to hold a lease.
     void adopt(const model::Process& process, host::UniqueFd pidfd);
@@ -41,6 +44,7 @@ private:
         host::UniqueFd pidfd;
         EventSource source;
         bool dead = false;
+        bool stored = false;
     };
     struct Watched {
         model::Lease lease;  ///< id, state, holders, confinement and caller are looked at
@@ -49,6 +53,7 @@ private:
     Watch& watch(const model::Process& process);
     void watch_cgroup(const std::string& cgroup);
     void check();
+    void forget_unused(const std::set<Key>& used);
     [[nodiscard]] bool process_alive(const model::Process& process) const;
     [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
     [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
@@ -59,6 +64,8 @@ private:
     const Machine& machine_;
     std::function<void(model::LeaseId)> gone_;
     std::map<Key, Watch> watches_;
+    std::map<std::string, host::UniqueFd> kept_;  ///< and not asked for yet
+    bool stores_ = false;
     std::map<std::string, EventSource> cgroups_;
     std::vector<Watched> leases_;
     std::set<model::LeaseId> reported_;

@@ -25,7 +25,9 @@ enum Option : int {
     kSocket,
     kConfig,
     kExitWhenIdle,
+    kKeepLeases,
     kRestore,
+    kIfStopping,
     kReadOnly,
     kServeFd,
     kReadyFd,
@@ -40,7 +42,9 @@ constexpr std::array kOptions{option{"runtime-dir", required_argument, nullptr, 
                               option{"socket", required_argument, nullptr, kSocket},
                               option{"config", required_argument, nullptr, kConfig},
                               option{"exit-when-idle", no_argument, nullptr, kExitWhenIdle},
+                              option{"keep-leases", no_argument, nullptr, kKeepLeases},
                               option{"restore", no_argument, nullptr, kRestore},
+                              option{"if-stopping", required_argument, nullptr, kIfStopping},
                               option{"read-only", no_argument, nullptr, kReadOnly},
                               option{"serve-fd", required_argument, nullptr, kServeFd},
                               option{"ready-fd", required_argument, nullptr, kReadyFd},
@@ -73,7 +77,9 @@ model::Result<void> apply(Options& out, int which, std::string_view value) {
         case kSocket: out.socket = value; return {};
         case kConfig: out.config = value; return {};
         case kExitWhenIdle: out.exit_when_idle = true; return {};
+        case kKeepLeases: out.keep_leases = true; return {};
         case kRestore: out.restore = true; return {};
+        case kIfStopping: out.if_stopping = value; return {};
         case kReadOnly: out.read_only = true; return {};
         case kServeFd: return fd_into(out.serve_fd, "--serve-fd");
         case kReadyFd: return fd_into(out.ready_fd, "--ready-fd");
@@ -92,6 +98,10 @@ model::Result<void> check(const Options& options) {
     if (options.bus.empty()) return fail(Errc::invalid_request, "--bus: system, session, none or an address");
     if (options.serve_fd >= 0 && !options.read_only)
         return fail(Errc::invalid_request, "--serve-fd: only with --read-only");
+    if (!options.if_stopping.empty() && !options.restore)
+        return fail(Errc::invalid_request, "--if-stopping: only with --restore");
+    if (options.keep_leases && (options.restore || options.read_only || options.exit_when_idle))
+        return fail(Errc::invalid_request, "--keep-leases: not with --restore, --read-only or --exit-when-idle");
     if (options.restore && options.read_only)
         return fail(Errc::invalid_request, "--restore and --read-only: say one of the two");
     return {};
@@ -136,8 +146,12 @@ std::string usage() {
            "  --config FILE       site configuration (/etc/numa-lease/numa-lease.yaml)\n"
            "  --exit-when-idle    leave once nothing is leased, nothing is to be put back\n"
            "                      and nobody asks\n"
+           "  --keep-leases       SIGTERM leaves every lease to the next daemon, as a service\n"
+           "                      that is restarted wants it\n"
            "  --restore           put back whatever a dead daemon left, then exit: 0 when\n"
            "                      all of it is back\n"
+           "  --if-stopping UNIT  with --restore: do nothing unless systemd is stopping UNIT\n"
+           "                      for good: neither restarting it nor starting it again\n"
            "  --read-only         answer questions only; needs no privilege\n"
            "  --serve-fd N        with --read-only: serve the connected socket N and exit\n"
            "                      when it closes\n"

@@ -17,7 +17,9 @@ struct Options {
     std::string socket;           ///< empty: RUNTIME_DIRECTORY/socket
     std::string config = "/etc/numa-lease/numa-lease.yaml";
     bool exit_when_idle = false;
+    bool keep_leases = false;  ///< SIGTERM leaves them to the next daemon
     bool restore = false;
+    std::string if_stopping;  ///< with restore: only while systemd has a stop job for this unit
     bool read_only = false;
     int serve_fd = -1;
     int ready_fd = -1;

@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <systemd/sd-daemon.h>
 #include <systemd/sd-id128.h>
 #include <unistd.h>
 
@@ -58,9 +57,9 @@ void open_to_group(const std::string& path, const std::string& name) {
 
 }  // namespace
 
-Result<void> Server::listen(const std::string& path) {
-    if (sd_listen_fds(1) > 0 && sd_is_socket(SD_LISTEN_FDS_START, AF_UNIX, SOCK_STREAM, 1) > 0) {
-        listening_ = host::UniqueFd(SD_LISTEN_FDS_START);
+Result<void> Server::listen(const std::string& path, host::UniqueFd handed_over) {
+    if (handed_over) {
+        listening_ = std::move(handed_over);
     } else {
         auto bound = bind_socket(path);
         if (!bound) return std::unexpected(bound.error());

@@ -26,9 +26,9 @@ public:
     };
     explicit Server(Parts parts) : parts_(std::move(parts)) {}
 
-    /// Listens on `path`, or on the socket that systemd passed (sd_listen_fds(3)). Mode 0660 where `group` exists,
-    /// else 0600.  Errors: io.
-    model::Result<void> listen(const std::string& path);
+    /// Listens on `path`, or on a socket that was `handed_over`. Mode 0660 where `group` exists, else 0600.
+    /// Errors: io.
+    model::Result<void> listen(const std::string& path, host::UniqueFd handed_over);
     /// Serves one connected descriptor, whoever is at its other end.  Errors: io.
     model::Result<void> serve(host::UniqueFd fd);
     /// Removes the socket from the file system where this made it.

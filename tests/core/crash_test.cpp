@@ -168,6 +168,31 @@ TEST(Crash, ShutdownPutsEverythingBackUnderLiveWorkloads) {
     }
 }
 
+TEST(Crash, AShutdownThatKeepsLeasesLosesNothingWhereverItComes) {
+    const auto total = all_actions();
+    for (std::size_t n = 0; n <= total; ++n) {
+        SCOPED_TRACE(n);
+        auto machine = start();
+        machine.crash_after = n;
+        try {
+            scenario(machine);
+        } catch (const Crash&) {
+        }
+        machine.restart();
+        machine.crash_after.reset();
+        const auto before = machine.state.leases;
+        machine.handle(core::Shutdown{.keeps_leases = true});
+        for (const auto& [id, lease] : before)
+            if (lease.state == model::LeaseState::active) EXPECT_EQ(machine.state.leases.at(id), lease);
+        machine.restart();
+        machine.alive.clear();
+        machine.restart();
+        machine.settle();
+        expect_as_at_start(machine);
+        EXPECT_TRUE(machine.signals.empty());
+    }
+}
+
 TEST(Crash, AValueOfOursIsNeverTakenForAPriorAndForeignOnesSurvive) {
     // Random traces: leases come and go, an administrator sets values, the daemon dies. At the end the machine shows
     // the administrator's last word on each knob.

@@ -203,6 +203,23 @@ TEST_F(Step, NothingIsGrantedWhileTheDaemonStops) {
     EXPECT_EQ(machine.acquire("node=1"), "");
 }
 
+TEST_F(Step, AShutdownThatKeepsLeasesEndsOnlyWhatHasNotBegun) {
+    const auto active = machine.acquire("node=0 numa-balancing=off required=numa-balancing");
+    const auto waiting = machine.acquire("node=0 wait=forever");
+    const auto started = machine.lease(active).started;
+    machine.handle(core::Shutdown{.keeps_leases = true});
+    EXPECT_EQ(state_of(active), LeaseState::active);
+    EXPECT_EQ(state_of(waiting), LeaseState::refused);
+    EXPECT_NE(machine.lease(waiting).reason.find("ask again"), std::string::npos) << machine.lease(waiting).reason;
+    EXPECT_EQ(machine.acquire("node=1"), "");
+    EXPECT_EQ(machine.knobs[kBalancing], "0");
+    machine.restart();
+    EXPECT_EQ(state_of(active), LeaseState::active);
+    EXPECT_EQ(machine.lease(active).started, started);
+    machine.holder_gone(active);
+    EXPECT_EQ(machine.knobs[kBalancing], "1");
+}
+
 TEST_F(Step, DroppingCachesIsRateLimitedAndSparesOtherUsers) {
     const auto first = machine.acquire("node=0 share=yes page-cache=drop required=page-cache", 1001);
     EXPECT_EQ(state_of(first), LeaseState::active);

@@ -132,6 +132,14 @@ TEST(SiteConfig, ReadsEveryKeyAndKeepsDefaultsForTheRest) {
     EXPECT_EQ(parse_site_config("group: llm\n", "s")->max_leases_per_user, 256U);
 }
 
+TEST(SiteConfig, AFileOfCommentsSaysNothing) {
+    const auto config = parse_site_config("# group: llm\n\n   # reserve: 1G\n", "s");
+    ASSERT_TRUE(config) << config.error().detail;
+    EXPECT_EQ(config->group, "numa-lease");
+    EXPECT_TRUE(parse_site_config("", "s"));
+    EXPECT_FALSE(parse_site_config("# c\n- 1\n", "s"));
+}
+
 TEST(SiteConfig, NamesWhatIsWrong) {
     EXPECT_EQ(parse_site_config("max-leases-per-user: -1\n", "s").error().detail,
               "s:1:22: max-leases-per-user: '-1' is not a number up to 65536");

@@ -8,7 +8,8 @@ namespace {
 using model::Errc;
 using model::Request;
 
-constexpr Action kAll[] = {Action::acquire, Action::acquire_kernel_state, Action::drop_caches, Action::manage};
+constexpr Action kAll[] = {Action::acquire, Action::acquire_kernel_state, Action::shield, Action::drop_caches,
+                           Action::manage};
 
 Request request(std::string_view field, std::string_view text) {
     Request out;
@@ -24,6 +25,7 @@ TEST(Authorise, TheGroupMayLeaseButNeitherDropCachesNorManageOthers) {
     const auto decide = [](Action action) { return decide_without_polkit(action, 1001, true, "ann", "numa-lease"); };
     EXPECT_TRUE(decide(Action::acquire));
     EXPECT_TRUE(decide(Action::acquire_kernel_state));
+    EXPECT_TRUE(decide(Action::shield));
     EXPECT_FALSE(decide(Action::drop_caches));
     EXPECT_FALSE(decide(Action::manage));
 }

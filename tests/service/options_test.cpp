@@ -51,6 +51,11 @@ TEST(Options, AllOfThemAtOnce) {
     EXPECT_EQ(options->log_level, log::Level::debug);
 }
 
+TEST(Options, AServiceKeepsItsLeasesAndRestoresWhenItIsStopped) {
+    EXPECT_TRUE(parse({"--bus", "system", "--keep-leases"})->keep_leases);
+    EXPECT_EQ(parse({"--restore", "--if-stopping", "numa-leased.service"})->if_stopping, "numa-leased.service");
+}
+
 TEST(Options, WhatIsWrongIsNamed) {
     const struct {
         std::vector<std::string> words;
@@ -63,6 +68,9 @@ TEST(Options, WhatIsWrongIsNamed) {
         {{"--serve-fd", "99999999999999999999"}, "--serve-fd"},
         {{"--serve-fd", "3"}, "--read-only"},
         {{"--restore", "--read-only"}, "--restore"},
+        {{"--if-stopping", "x.service"}, "--restore"},
+        {{"--keep-leases", "--restore"}, "--keep-leases"},
+        {{"--keep-leases", "--exit-when-idle"}, "--keep-leases"},
         {{"--log-level", "loud"}, "loud"},
         {{"--bus", ""}, "--bus"},
         {{"start"}, "start"},

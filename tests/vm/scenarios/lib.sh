@@ -64,3 +64,26 @@ cgroup_of() {
 # cpus_of PID, mems_of PID: what its kernel task may use, as the kernel writes it.
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
+
+# as_it_was PID: what may not change under a lease while something happens to its daemon: start time and masks of every
+# thread, where the memory of the process's own is, and what is listed with its state and start.
+as_it_was() {
+    local task
+    for task in "/proc/$1/task"/*; do
+        echo "${task##*/} $(sed 's/.*) //' "$task/stat" | cut -d' ' -f20) $(cpus_of "$1/task/${task##*/}") $(mems_of "$1/task/${task##*/}")"
+    done
+    awk '/ anon=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[0-9]+=/) { split($i, a, "="); pages[a[1]] += a[2] } }
+        END { for (node in pages) print node, pages[node] }' "/proc/$1/numa_maps"
+    numa-leasectl --json list | sed -n '/"started": {/,/}/p; /"id": /p; /"state": /p'
+}
+
+# migrated: pages that the kernel has moved between nodes or for compaction since boot.
+migrated() { sed -n 's/^pgmigrate_success //p' /proc/vmstat; }
+
+# workload: what to run in a lease where memory matters: holds 64 MiB (16384 pages) and waits.
+# shellcheck disable=SC2034 # for scenarios
+workload=(python3 -c 'import time; held = bytearray(b"x") * (64 << 20); time.sleep(1000)')
+# settled PID: it waits, with its memory filled.
+settled() {
+    [[ $(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status") -gt 65536 && $(sed 's/.*) //' "/proc/$1/stat") == S* ]]
+}

@@ -1,0 +1,130 @@
+#!/bin/bash
+# The daemon under systemd: restarts keep leases, a stop puts the kernel back, deaths are survived or mended.
+# timeout: 900
+source "$(dirname "$0")/lib.sh"
+
+systemctl cat numa-leased.service >/dev/null 2>&1 || {
+    echo "numa-lease is not installed: nothing to test"
+    exit 0
+}
+balancing=/proc/sys/kernel/numa_balancing
+pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
+
+main_pid() { systemctl show -P MainPID numa-leased; }
+active() { numa-leasectl --json list | grep -q '"state": "active"'; }
+new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }
+# lease: starts a workload in a lease with kernel state; sets `job`.
+lease() {
+    numa-leasectl run --node 1 --numa-balancing off --hugepages 2M=32M -- "${workload[@]}" &
+    job=$!
+    wait_for 60 reads "/proc/$job/comm" python3
+    wait_for 60 active
+    wait_for 60 settled "$job"
+    assert_eq "$(cat $balancing $pool | tr '\n' ' ')" "0 16 " "kernel state of the lease"
+}
+is_as_before() {
+    [[ $(cat $balancing $pool | tr '\n' ' ') == "1 0 " ]]
+}
+
+wait_for 60 systemctl --quiet is-active numa-leased.service
+lease
+before=$(as_it_was "$job")
+echo "$before"
+
+moved=$(migrated)
+echo "── restarted five times: nothing changes"
+for _ in 1 2 3 4 5; do
+    daemon=$(main_pid)
+    assert systemctl restart numa-leased
+    refute test "$(main_pid)" = "$daemon"
+    assert_eq "$(as_it_was "$job")" "$before" "the lease after a restart"
+done
+assert_eq "$(systemctl show -P NFileDescriptorStore numa-leased)" 1 "descriptors that systemd keeps"
+echo "$(($(migrated) - moved)) pages of the machine migrated meanwhile, the workload has 16384"
+assert test $(($(migrated) - moved)) -lt 1000
+
+echo "── SIGKILL, SIGTERM without a job, a watchdog: the next daemon takes over"
+for signal in KILL TERM; do
+    daemon=$(main_pid)
+    assert systemctl kill --kill-whom=main --signal=$signal numa-leased
+    wait_for 60 new_daemon "$daemon"
+    assert_eq "$(as_it_was "$job")" "$before" "the lease after SIG$signal"
+done
+mkdir -p /run/systemd/system/numa-leased.service.d
+printf '[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
+systemctl daemon-reload
+assert systemctl restart numa-leased
+daemon=$(main_pid)
+kill -STOP "$daemon"
+wait_for 60 new_daemon "$daemon"
+rm -r /run/systemd/system/numa-leased.service.d
+systemctl daemon-reload
+assert systemctl restart numa-leased
+assert_eq "$(as_it_was "$job")" "$before" "the lease after the watchdog"
+
+echo "── polkit restarts; a request that waits over a restart is told so"
+assert systemctl restart polkit
+assert as_user root numa-leasectl list
+numa-leasectl run --node 1 --wait=forever -- true 2>/run/waiting &
+waiting=$!
+wait_for 30 eval 'numa-leasectl --json list | grep -q "\"state\": \"queued\""'
+assert systemctl restart numa-leased
+rc=0
+wait "$waiting" || rc=$?
+cat /run/waiting
+assert_eq $rc 75 "exit status of what waited"
+assert grep -q 'ask again' /run/waiting
+assert_eq "$(as_it_was "$job")" "$before" "the lease meanwhile"
+
+echo "── a second daemon on this kernel is refused, from a mount namespace of its own too (case 59)"
+rc=0
+message=$(/usr/libexec/numa-leased --bus none --runtime-dir /run/second 2>&1) || rc=$?
+echo "$rc $message"
+refute test $rc = 0
+assert grep -q 'one numa-leased serves a kernel' <<<"$message"
+rc=0
+message=$(unshare --mount sh -c 'mount -t tmpfs none /run && /usr/libexec/numa-leased --bus none' 2>&1) || rc=$?
+echo "$rc $message"
+refute test $rc = 0
+assert grep -q 'one numa-leased serves a kernel' <<<"$message"
+
+echo "── stopped: the kernel as before, the workload goes on"
+assert systemctl stop numa-leased
+assert is_as_before
+assert_eq "$(cpus_of "$job")" 0-7 "CPUs of the workload"
+assert kill -0 "$job"
+assert_eq "$(systemctl show -P NFileDescriptorStore numa-leased)" 0 "descriptors that systemd keeps"
+kill "$job"
+
+echo "── the socket starts it"
+assert numa-leasectl --bus none list
+assert systemctl --quiet is-active numa-leased
+
+echo "── it cannot be started any more: the restore unit puts the kernel back"
+lease
+mkdir -p /run/systemd/system/numa-leased.service.d
+printf '[Service]\nExecStartPre=false\n[Unit]\nStartLimitBurst=3\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
+systemctl daemon-reload
+assert systemctl kill --kill-whom=main --signal=KILL numa-leased
+wait_for 60 systemctl --quiet is-failed numa-leased
+wait_for 60 is_as_before
+assert kill -0 "$job"
+wait_for 30 test "$(systemctl show -P ActiveState numa-leased-restore)" = inactive
+assert_eq "$(systemctl show -P Result numa-leased-restore)" success "result of the restore unit"
+kill "$job"
+rm -r /run/systemd/system/numa-leased.service.d
+systemctl daemon-reload
+systemctl reset-failed numa-leased
+assert systemctl start numa-leased
+
+echo "── the log, by field"
+lease
+id=$(numa-leasectl --json list | sed -n 's/^ *"id": "\(.*\)",*/\1/p')
+journalctl --sync
+journalctl -t numa-leased -o verbose -n 3 --no-pager
+assert grep -q 'is active' <(journalctl -t numa-leased LEASE="$id" -o cat)
+assert grep -q "^    MESSAGE_ID=" <(journalctl -t numa-leased -o verbose LEASE="$id")
+assert grep -q numa_balancing <(journalctl -t numa-leased -o json LEASE="$id")
+assert grep -q "Lease $id is active" <(journalctl -t numa-leased LEASE="$id" -x -o short)
+kill "$job"
+wait_for 30 is_as_before
