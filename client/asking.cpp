@@ -18,10 +18,10 @@ namespace {
 
 /// Fields without an option of their own name and value.
 constexpr std::array<std::string_view, 5> kNoOption{"name", "memory-is-estimate", "command", "required", "wait"};
-constexpr std::array<std::string_view, 2> kFlags{"share", "isolated"};
-constexpr std::array<std::string_view, 11> kLevers{"socket",       "node",           "near",      "mempolicy",
-                                                   "weights",      "numa-balancing", "thp",       "thp-defrag",
-                                                   "zone-reclaim", "hugepages",      "page-cache"};
+constexpr std::array<std::string_view, 3> kFlags{"share", "shield", "isolated"};
+constexpr std::array<std::string_view, 12> kLevers{"socket",       "node",           "near",       "mempolicy",
+                                                   "weights",      "numa-balancing", "thp",        "thp-defrag",
+                                                   "zone-reclaim", "hugepages",      "page-cache", "shield"};
 
 constexpr std::string_view kDefaultPolicy = "auto";
 constexpr std::string_view kDefaultWait = "10min";
@@ -33,7 +33,7 @@ bool is_one_of(const Words& words, std::string_view word) {
 }
 
 std::string help_of(std::string_view field) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 19> kHelp{{
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kHelp{{
         {"policy", "a named preset of all that follows (default auto; see policy list)"},
         {"socket", "which sockets, by number or how many"},
         {"node", "which memory nodes, by number or how many"},
@@ -50,6 +50,7 @@ std::string help_of(std::string_view field) {
         {"hugepages", "reserve huge pages, as 2M=8G or 2M=4G..8G@0"},
         {"page-cache", "what to do with the page cache first"},
         {"share", "others who share may use the same CPUs"},
+        {"shield", "nobody else's thread runs on the leased CPUs; one core of the machine stays free of leases"},
         {"isolated", "CPUs of the kernel's isolcpus= may be leased"},
         {"time", "the lease ends by itself after this"},
         {"grace", "kept so long for its unit to start again, or for the next hold (default 30s)"},
@@ -123,6 +124,9 @@ public:
         if (!mempolicy->empty() && *mempolicy != "weighted" && !typed_.fields.contains("weights"))
             fields_.erase("weights");
         if (typed_.exclusive) put("share", "no");
+        // A policy's answer gives way to the typed opposite.
+        if (typed_.fields.contains("share") && !typed_.fields.contains("shield")) fields_.erase("shield");
+        if (typed_.fields.contains("shield") && !typed_.fields.contains("share")) fields_.erase("share");
         return {};
     }
 

@@ -133,6 +133,9 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
             if (lease.contains("parked"))
                 out += printable(get_text(lease, "id") + " is " + parked_text(lease, now)) + '\n';
         }
+    for (const auto& lease : leases)
+        if (const auto degraded = get_text(lease, "degraded"); !degraded.empty())
+            out += printable(get_text(lease, "id") + " is degraded: " + degraded) + '\n';
     return out;
 }
 
@@ -152,6 +155,7 @@ std::string lease_text(const Dict& lease, std::uint64_t now) {
         for (const auto& why : get_strings(placement, "why")) rows.push_back({"", why});
         rows.push_back({"confinement", how_confined(get_dict(lease, "confinement"))});
     }
+    if (const auto degraded = get_text(lease, "degraded"); !degraded.empty()) rows.push_back({"degraded", degraded});
     std::string pids;
     for (const auto& holder : get_dicts(lease, "holders"))
         pids += (pids.empty() ? "" : ", ") + std::to_string(get_number(holder, "pid"));

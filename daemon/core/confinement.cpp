@@ -1,11 +1,19 @@
+#include <algorithm>
+
 #include "core/stepper.hpp"
 
 namespace numalease::core {
 
 using model::Confinement;
 using model::ConfinementKind;
+using model::Lease;
+using model::PriorSource;
+using model::UnitProperty;
+using model::UnitSetting;
 
 namespace {
+
+constexpr model::Bytes kSmallUnit = 256 * model::kMiB;  ///< above, PID 1 itself stalls while pages migrate
 
 /// "user-1001.slice" of "/user.slice/user-1001.slice/…", or empty.
 std::string user_slice(std::string_view cgroup) {
@@ -59,6 +67,32 @@ Confinement choose_confinement(const model::Lease& lease, bool systemd) {
             .unit = slice,
             .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
                    " are inside from their start; only root can put them there"};
+}
+
+void Stepper::choose_settings(Lease& lease) const {
+    auto& it = lease.confinement;
+    if (it.kind != ConfinementKind::scope && !model::is_unit(it.kind)) return;
+    it.settings.push_back({.property = UnitProperty::cpus, .value = lease.placement.cpus.text()});
+    it.settings.push_back({.property = UnitProperty::nodes, .value = lease.placement.nodes.text()});
+}
+
+/// What a look at the unit changes: a setting of the administrator's own is not overridden, and the pages of a large
+/// unit are not made to move.
+void Stepper::settle_settings(Lease& lease, model::Bytes unit_memory) const {
+    auto& it = lease.confinement;
+    const auto own = std::ranges::find_if(it.settings, [](const UnitSetting& setting) {
+        return setting.property != UnitProperty::memory && setting.source == PriorSource::persistent;
+    });
+    if (own != it.settings.end()) {
+        it = {.kind = ConfinementKind::affinity,
+              .why = it.unit + " has " + std::string(row_of(own->property).name) + "=" + own->prior +
+                     " of its own, which is not overridden: affinity only, a program can undo it"};
+        return;
+    }
+    if (unit_memory < kSmallUnit) return;
+    std::erase_if(it.settings, [](const UnitSetting& setting) { return setting.property == UnitProperty::nodes; });
+    lease.notes.push_back("memory nodes of " + it.unit + " left alone: it is larger than " +
+                          model::bytes_text(kSmallUnit) + " already");
 }
 
 }  // namespace numalease::core

@@ -91,8 +91,15 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 return;
             }
             if (lease.confinement.prior_known) return;  // never put back since its last run: the first prior wins
-            lease.confinement = choose_confinement(lease, observed_.systemd);
-            if (model::is_unit(lease.confinement.kind)) effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
+            if (auto chosen = confinement_of(lease)) {
+                lease.confinement = std::move(*chosen);
+            } else {
+                fail_lease(lease, chosen.error());
+                return;
+            }
+            choose_settings(lease);
+            if (model::is_unit(lease.confinement.kind) || lease.confinement.shield.kind != model::ShieldKind::none)
+                effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
         case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
         case Stage::done: become_active(lease); break;
@@ -144,7 +151,7 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
     std::erase(state_.queue, lease.id);
-    const bool unit_touched = model::is_unit(lease.confinement.kind) && lease.confinement.prior_known;
+    const bool touched = has_touched_machine(lease);
     lease.state = LeaseState::ending;
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
@@ -152,7 +159,7 @@ void Stepper::begin_ending(Lease& lease, std::string reason) {
     lease.parked.reset();
     state_.unit_asks.erase(lease.id);
     let_everything_go(lease);
-    if (unit_touched && !is_unconfining(lease.id)) unconfine(lease.id);
+    if (touched && !is_unconfining(lease.id)) unconfine(lease.id);
 }
 
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
@@ -201,6 +208,7 @@ void Stepper::lease_op_done(const Done& done) {
         if (!unconfines) return;
         state_.unit_retries.erase(lease.id);
         lease.confinement.prior_known = false;
+        lease.confinement.shield = {};
         return;
     }
     switch (lease.stage) {
@@ -213,10 +221,15 @@ void Stepper::lease_op_done(const Done& done) {
             break;
         case Stage::inspect:
         case Stage::confine:
-            if (done.error)
+            if (done.error) {
                 fail_lease(lease, *done.error);
-            else
-                lease.confinement = done.confinement;
+                break;
+            }
+            lease.confinement = done.confinement;
+            if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (!lease.request.name.empty() && lease.confinement.kind != ConfinementKind::slice)
+                fail_lease(lease, {model::Errc::unsupported, "name: " + lease.confinement.why});
+            if (lease.stage == Stage::confine) shield_done(lease);
             break;
         default: break;
     }

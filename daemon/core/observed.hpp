@@ -33,6 +33,12 @@ struct NamedFacts {
     bool inhabited = false;  ///< its slice has processes
 };
 
+/// What this machine lets a shield be.
+struct ShieldFacts {
+    model::ShieldKind kernel = model::ShieldKind::none;  ///< the best its kernel can
+    std::map<std::string, std::string> limits;           ///< by slice: "MemoryMax=1G" that binds what is in it
+};
+
 /// The machine around one step, read by the host before it. `step` looks at nothing else.
 struct Observed {
     model::Topology topology;
@@ -43,6 +49,7 @@ struct Observed {
     model::CpuSet foreign_cpus;                ///< held by surviving numalease scopes that no lease explains
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node, from the site configuration
     bool systemd = false;                      ///< a systemd manager can confine
+    ShieldFacts shield;                        ///< where a request asks for one
 };
 
 }  // namespace numalease::core

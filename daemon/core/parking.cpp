@@ -47,7 +47,7 @@ void Stepper::park(Lease& lease, const std::string& why) {
     lease.parked = now_;
     if (lease.confinement.kind != ConfinementKind::unit) return;
     // The mask must be off before the unit's next run, which may be by another command.
-    if (lease.confinement.prior_known && !is_unconfining(lease.id)) unconfine(lease.id);
+    if (has_touched_machine(lease) && !is_unconfining(lease.id)) unconfine(lease.id);
     ask_unit(lease.id);
 }
 

@@ -57,6 +57,7 @@ public:
 
 private:
     [[nodiscard]] double gain(const Unit& unit) const;
+    [[nodiscard]] bool lacks_a_core() const;
 
     const View& view_;
     const Scope& scope_;
@@ -162,6 +163,14 @@ bool Growth::holds() const {
     return memory_fits(view_, memory_);
 }
 
+/// A whole unit was asked for, and this set of them has the core that a shield leaves to everybody else.
+bool Growth::lacks_a_core() const {
+    if (view_.held_back == nullptr || need_cores_ > 0) return false;
+    const auto has_it = [&](unsigned at) { return view_.nodes[at].id == view_.held_back->node; };
+    return std::ranges::any_of(members_,
+                               [&](unsigned unit) { return std::ranges::any_of(scope_.units[unit].nodes, has_it); });
+}
+
 Candidate Growth::candidate() const {
     Candidate out;
     out.units = members_;
@@ -170,6 +179,7 @@ Candidate Growth::candidate() const {
     const bool asked = view_.request.memory.has_value();
     out.score = {.size = members_.size(),
                  .occupied = cores - std::min(cores, idle_),
+                 .held_back = lacks_a_core() ? 1U : 0U,
                  .starved = asked ? 0 : starved_,
                  .near = near_,
                  .slow = view_.hybrid ? cores - std::min(cores, fast_) : 0,

@@ -77,6 +77,7 @@ std::string why_near(const View& view, const Scope& scope) {
 /// Where a candidate is worse than the chosen one: the first difference decides.
 std::string why_not(const View& view, const Score& best, const Score& other) {
     if (other.occupied != best.occupied) return "would share " + counted(other.occupied, "core") + " with others";
+    if (other.held_back != best.held_back) return "one core there is held back for everybody else";
     if (other.starved != best.starved) return "no free memory there";
     if (other.near != best.near)
         return "farther from " + view.near.label + " (distance " + std::to_string(other.near) + " against " +
@@ -117,6 +118,8 @@ std::vector<std::string> reasons(const View& view, const Scope& scope, const Can
     if (view.hybrid)
         cores += ", " + std::to_string(placement.cores - std::min<std::uint64_t>(placement.cores, chosen.score.slow)) +
                  " of the fast kind";
+    if (view.held_back != nullptr)
+        cores += "; CPUs " + view.held_back->cpus.text() + " are held back from every shield, for everybody else";
     out.push_back(cores);
     if (view.partial)
         out.push_back("this caller is allowed only parts of cores (" + view.occupancy.allowed_cpus.text() +
@@ -180,6 +183,8 @@ std::string shortage(const View& view, const Scope& scope) {
         out.push_back(needed_memory(view) + ", " + (view.level == Level::all_gone ? "in all" : "available") + ": " +
                       (memory.empty() ? "no memory this caller may use" : memory_per_node(view, memory)));
     if (out.empty()) out.push_back("no " + counted(needed_units, noun(scope, 1)) + " together can hold the request");
+    if (view.held_back != nullptr)
+        out.push_back("CPUs " + view.held_back->cpus.text() + " are held back from every shield, for everybody else");
     std::string text;
     for (const auto& item : out) text += (text.empty() ? "" : "; ") + item;
     return text;

@@ -51,6 +51,13 @@ void look_at_memory(View& view) {
     }
 }
 
+/// A shield leaves the lowest core that runs to the kernel and to everybody without a lease: one a machine.
+const model::Core* housekeeping_core(const model::Topology& topology) {
+    for (const auto& core : topology.cores)
+        if (!core.cpus.empty() && !core.cpus.intersects(topology.isolated)) return &core;
+    return nullptr;
+}
+
 /// Cores that could ever be leased to this caller: all online threads allowed, none isolated.
 /// A restricted caller may be allowed no whole core at all (`taskset 0` with two threads a core): then parts count.
 void find_candidates(View& view) {
@@ -60,6 +67,7 @@ void find_candidates(View& view) {
         bool any = false;
         for (std::size_t i = 0; i < flags.size(); ++i) {
             if ((flags[i] & wanted) == 0 || ((flags[i] & Facts::kIsolated) != 0 && !view.request.isolated)) continue;
+            if (&view.topology().cores[i] == view.held_back) continue;
             view.cores[i] = CoreState::idle;
             any = true;
         }
@@ -129,6 +137,7 @@ View look_at(const Observed& observed, const Occupancy& occupancy, const model::
              const Facts& facts, Level level) {
     View view{
         .observed = observed, .occupancy = occupancy, .request = request, .near = near, .facts = facts, .level = level};
+    if (request.shield) view.held_back = housekeeping_core(observed.topology);
     look_at_memory(view);
     look_at_cores(view);
     return view;

@@ -64,11 +64,12 @@ struct View {
     const Near& near;
     const Facts& facts;
     Level level = Level::now;
-    bool partial = false;          ///< no whole core is allowed to the caller: parts of cores are leased
-    bool hybrid = false;           ///< cores of more than one efficiency
-    unsigned fastest = 0;          ///< the highest efficiency
-    std::vector<CoreState> cores;  ///< by position in Topology::cores
-    std::vector<NodeView> nodes;   ///< by position in Topology::nodes
+    bool partial = false;                    ///< no whole core is allowed to the caller: parts of cores are leased
+    bool hybrid = false;                     ///< cores of more than one efficiency
+    unsigned fastest = 0;                    ///< the highest efficiency
+    std::vector<CoreState> cores;            ///< by position in Topology::cores
+    std::vector<NodeView> nodes;             ///< by position in Topology::nodes
+    const model::Core* held_back = nullptr;  ///< with a shield: the core that everybody without a lease keeps
 
     [[nodiscard]] const model::Topology& topology() const { return observed.topology; }
     [[nodiscard]] unsigned between(std::size_t from, std::size_t to) const {
@@ -129,12 +130,13 @@ std::string name_of(const Scope& scope, const std::vector<unsigned>& units);
 
 /// Smaller is better; compared from the top. This order is the policy of placement.
 struct Score {
-    std::uint64_t size = 0;      ///< units
-    std::uint64_t occupied = 0;  ///< cores that others have too (share), or would have to leave
-    std::uint64_t starved = 0;   ///< nodes without any memory left, where no amount was asked
-    std::uint64_t near = 0;      ///< distance to the device, summed
-    std::uint64_t slow = 0;      ///< cores that are not of the fastest kind
-    std::uint64_t apart = 0;     ///< distance among the units, summed
+    std::uint64_t size = 0;       ///< units
+    std::uint64_t occupied = 0;   ///< cores that others have too (share), or would have to leave
+    std::uint64_t held_back = 0;  ///< whole units asked for, and one core of them is held back
+    std::uint64_t starved = 0;    ///< nodes without any memory left, where no amount was asked
+    std::uint64_t near = 0;       ///< distance to the device, summed
+    std::uint64_t slow = 0;       ///< cores that are not of the fastest kind
+    std::uint64_t apart = 0;      ///< distance among the units, summed
     std::uint64_t sockets = 0;
     std::uint64_t spare_cores = 0;   ///< best fit: free cores left over
     std::uint64_t spare_memory = 0;  ///< best fit; where no amount was asked, most room first (complement)

@@ -58,6 +58,7 @@ std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease) 
 
 std::expected<model::Placement, NoPlace> Stepper::plan(Lease lease) const {
     if (auto missing = missing_lever(lease.request)) return std::unexpected(NoPlace{.error = std::move(*missing)});
+    if (auto refusal = shield_refusal(lease)) return std::unexpected(NoPlace{.error = std::move(*refusal)});
     auto placement = try_place(lease);
     if (!placement) return placement;
     if (auto levers = agree_on_levers(lease, *placement); !levers) return std::unexpected(std::move(levers.error()));
@@ -86,6 +87,10 @@ void Stepper::operator()(const Acquire& input) {
         const auto parent = state_.leases.find(lease.caller.parent);
         if (parent != state_.leases.end() && parent->second.state == LeaseState::active) break;
         lease.caller.parent = parent == state_.leases.end() ? LeaseId() : parent->second.caller.parent;
+    }
+    if (auto refusal = shield_refusal(lease)) {
+        refusal_ = std::move(refusal);
+        return;
     }
     const auto ahead = lease.caller.parent.empty() && !state_.queue.empty();
     auto answer = ahead ? std::unexpected(no(Errc::not_now, state_.queue.front() + " is first in the queue",

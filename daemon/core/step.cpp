@@ -126,7 +126,7 @@ void Stepper::recover_active(Lease& lease, bool alive) {
     if (lease.parked) {
         // Whether its unit was put back is not known, nor what has become of it.
         if (lease.confinement.kind != model::ConfinementKind::unit) return;
-        if (lease.confinement.prior_known) unconfine(lease.id);
+        if (has_touched_machine(lease)) unconfine(lease.id);
         return ask_unit(lease.id);
     }
     if (alive) return;
@@ -150,7 +150,7 @@ void Stepper::operator()(const Recover& input) {
                 // The journal's last batch may be torn between the lease and what it lets go of.
                 let_everything_go(lease);
                 // Putting a unit back can be done twice; whether the first time got to its end is not known.
-                if (model::is_unit(lease.confinement.kind) && lease.confinement.prior_known) unconfine(id);
+                if (has_touched_machine(lease)) unconfine(id);
                 break;
             default: break;
         }
@@ -171,6 +171,13 @@ void Stepper::operator()(const Shutdown& input) {
     }
 }
 
+/// Nothing to undo or redo: the kernel narrows a cpuset with its CPUs and widens it again. It only has to be said.
+void Stepper::look_for_offline_cpus() {
+    for (auto& [id, lease] : state_.leases)
+        lease.offline =
+            lease.state == LeaseState::active ? lease.placement.cpus - observed_.topology.online : model::CpuSet();
+}
+
 Step Stepper::finish() && {
     state_.queue_retry_at.reset();
     for (bool changed = true; changed;) {
@@ -181,6 +188,7 @@ Step Stepper::finish() && {
         if (!state_.stopping) serve_queue();
         changed = changed || state_.queue.size() != waiting;
     }
+    look_for_offline_cpus();
     drop_old_ended();
     auto records = changes(old_, state_);
     return {.next = std::move(state_),

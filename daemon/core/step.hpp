@@ -84,8 +84,14 @@ struct Done {
     std::optional<model::Error> error;
     KnobReading reading;             ///< read back after a write or resize
     model::Confinement confinement;  ///< of inspect and confine: as it is in force
+    model::Bytes unit_memory = 0;    ///< of inspect: what the unit uses already
     std::string note;                ///< for people: bytes freed, steps taken
     bool unit_is_over = false;       ///< of AskUnit: it has ended and nothing will start it again
+};
+/// What the partition of a lease's shield reads now: nothing where it holds.
+struct ShieldChanged {
+    model::LeaseId lease;
+    std::string problem;
 };
 /// Time passes: deadlines and retries are looked at.
 struct Tick {};
@@ -98,7 +104,7 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, Tick, Recover, Shutdown>;
+using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,7 +147,7 @@ struct Confine {
     model::LeaseId lease;
     model::Process process;  ///< whom: the holder, or who joins
 };
-/// Put a unit's properties back (a scope ends by itself).
+/// Take a shield down and put a unit's properties back (a scope ends by itself).
 struct Unconfine {
     std::uint64_t op = 0;
     model::LeaseId lease;

@@ -36,6 +36,12 @@ model::Confinement choose_confinement(const model::Caller& caller, const model::
 
 /// The same for a lease; one with a name is a slice.
 model::Confinement choose_confinement(const model::Lease& lease, bool systemd);
+/// Makes a chosen confinement a cpuset partition, or moves it into the slice that is one. Pure.
+/// Errors: unsupported, with the reason.
+model::Result<void> add_shield(model::Confinement& it, const model::Caller& caller, const ShieldFacts& facts);
+
+/// True where the confinement of a lease has left something that its end must undo.
+bool has_touched_machine(const model::Lease& lease);
 
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);
@@ -51,6 +57,7 @@ public:
     void operator()(const Release& input);
     void operator()(const Stop& input);
     void operator()(const Done& input);
+    void operator()(const ShieldChanged& input);
     void operator()(const Tick& input);
     void operator()(const Recover& input);
     void operator()(const Shutdown& input);
@@ -91,6 +98,9 @@ private:
     void begin_preparing(model::Lease& lease, model::Placement placement);
     bool advance(model::Lease& lease);
     bool stage_is_done(const model::Lease& lease) const;
+    // confinement.cpp: what is set on its unit
+    void choose_settings(model::Lease& lease) const;
+    void settle_settings(model::Lease& lease, model::Bytes unit_memory) const;
     const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);
@@ -103,6 +113,7 @@ private:
     void lease_op_done(const Done& done);
     void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
     void retry_units();
+    void look_for_offline_cpus();
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
     bool is_unconfining(const model::LeaseId& id) const;
@@ -118,6 +129,11 @@ private:
     void look_at_parked(model::Lease& lease);
     bool take_up(const Acquire& input);
     bool take_up_named(const Acquire& input);
+
+    // shield.cpp
+    model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
+    std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_done(model::Lease& lease);
 
     // queue.cpp: admission
     std::expected<void, NoPlace> admit(model::Lease& lease);

@@ -20,6 +20,7 @@ struct Names {
 
 constexpr Names<LeaseState, 6> kStates{{"queued", "preparing", "active", "ending", "ended", "refused"}};
 constexpr Names<ConfinementKind, 5> kKinds{{"none", "scope", "unit", "affinity", "slice"}};
+constexpr Names<ShieldKind, 3> kShields{{"none", "slice", "path"}};
 constexpr Names<Stage, 6> kStages{{"knobs", "page_cache", "hugepages", "inspect", "confine", "done"}};
 
 CpuSet cpus_of(const Dict& dict, std::string_view key) { return CpuSet::parse(get_text(dict, key)).value_or(CpuSet{}); }
@@ -67,7 +68,20 @@ Caller caller_from(const Dict& dict) {
             .parent = get_text(dict, "parent")};
 }
 
+Dict to_dict(const Shield& it) {
+    return {{"kind", text_of(it.kind)}, {"cgroup", it.cgroup}, {"in_force", it.in_force}, {"problem", it.problem}};
+}
+
+Shield shield_from(const Dict& dict) {
+    return {.kind = kShields.parse(get_text(dict, "kind")),
+            .cgroup = get_text(dict, "cgroup"),
+            .in_force = get_flag(dict, "in_force"),
+            .problem = get_text(dict, "problem")};
+}
+
 Dict to_dict(const Confinement& it) {
+    Value::Dicts settings;
+    for (const auto& setting : it.settings) settings.push_back(to_dict(setting));
     return {{"kind", text_of(it.kind)},
             {"unit", it.unit},
             {"slice", it.slice},
@@ -75,13 +89,17 @@ Dict to_dict(const Confinement& it) {
             {"effective_cpus", it.effective_cpus.text()},
             {"effective_nodes", it.effective_nodes.text()},
             {"whole_unit", it.whole_unit},
+            {"settings", settings},
             {"prior_known", it.prior_known},
-            {"prior_cpus", it.prior_cpus},
-            {"prior_nodes", it.prior_nodes},
+            {"reload_was_due", it.reload_was_due},
+            {"shield", to_dict(it.shield)},
             {"why", it.why}};
 }
 
 Confinement confinement_from(const Dict& dict) {
+    std::vector<UnitSetting> settings;
+    for (const auto& it : get_dicts(dict, "settings"))
+        if (auto setting = unit_setting_from_dict(it)) settings.push_back(std::move(*setting));
     return {.kind = kKinds.parse(get_text(dict, "kind")),
             .unit = get_text(dict, "unit"),
             .slice = get_text(dict, "slice"),
@@ -89,9 +107,10 @@ Confinement confinement_from(const Dict& dict) {
             .effective_cpus = cpus_of(dict, "effective_cpus"),
             .effective_nodes = nodes_of(dict, "effective_nodes"),
             .whole_unit = get_flag(dict, "whole_unit"),
+            .settings = std::move(settings),
             .prior_known = get_flag(dict, "prior_known"),
-            .prior_cpus = get_text(dict, "prior_cpus"),
-            .prior_nodes = get_text(dict, "prior_nodes"),
+            .reload_was_due = get_flag(dict, "reload_was_due"),
+            .shield = shield_from(get_dict(dict, "shield")),
             .why = get_text(dict, "why")};
 }
 
@@ -103,6 +122,7 @@ Dict to_dict(const KnobGrant& it) {
 
 std::string_view text_of(LeaseState state) { return kStates.of(state); }
 std::string_view text_of(ConfinementKind kind) { return kKinds.of(kind); }
+std::string_view text_of(ShieldKind kind) { return kShields.of(kind); }
 std::string_view text_of(Stage stage) { return kStages.of(stage); }
 
 Dict to_dict(const Placement& placement) {
@@ -132,6 +152,15 @@ Placement placement_from_dict(const Dict& dict) {
     return out;
 }
 
+std::string degraded_text(const Lease& lease) {
+    if (lease.offline.empty()) return {};
+    // Seen with Linux 6.1 and 6.12: the cpuset keeps its setting and is whole again with the CPU; one that would be
+    // empty uses its parent's CPUs meanwhile.
+    if (lease.offline == lease.placement.cpus)
+        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other";
+    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text();
+}
+
 Dict to_dict(const Lease& lease) {
     Value::Dicts holders;
     for (const auto& holder : lease.holders) holders.push_back(to_dict(holder));
@@ -144,6 +173,8 @@ Dict to_dict(const Lease& lease) {
              {"caller", to_dict(lease.caller)},
              {"request", to_dict(lease.request)},
              {"placement", to_dict(lease.placement)},
+             {"offline_cpus", lease.offline.text()},
+             {"degraded", degraded_text(lease)},
              {"confinement", to_dict(lease.confinement)},
              {"holders", holders},
              {"knobs", knobs},
@@ -170,6 +201,7 @@ Result<Lease> lease_from_dict(const Dict& dict) {
               .caller = caller_from(get_dict(dict, "caller")),
               .request = std::move(*request),
               .placement = placement_from_dict(get_dict(dict, "placement")),
+              .offline = cpus_of(dict, "offline_cpus"),
               .confinement = confinement_from(get_dict(dict, "confinement")),
               .holders = {},
               .knobs = {},

@@ -7,6 +7,7 @@
 #include "model/index_set.hpp"
 #include "model/knob.hpp"
 #include "model/request.hpp"
+#include "model/unit.hpp"
 #include "model/value.hpp"
 
 namespace numalease::model {
@@ -59,6 +60,23 @@ struct Placement {
 
 enum class ConfinementKind { none, scope, unit, affinity, slice };
 
+/// How everybody else is kept off the leased CPUs: which cgroup is the cpuset partition.
+/// Source: admin-guide/cgroup-v2.rst, "cpuset.cpus.partition".
+enum class ShieldKind {
+    none,
+    slice,  ///< one top-level slice for all shielded leases (below Linux 6.7)
+    path,   ///< the lease's own cgroup, as a remote partition: its ancestors hand the CPUs down
+};
+
+struct Shield {
+    ShieldKind kind = ShieldKind::none;
+    std::string cgroup;     ///< the partition: "/numaleaseshield.slice", or the lease's own
+    bool in_force = false;  ///< it was read back as "root"
+    std::string problem;    ///< what the kernel says instead: "root invalid (…)"
+
+    bool operator==(const Shield&) const = default;
+};
+
 /// How the holder is kept inside, and what is in force as read back.
 struct Confinement {
     ConfinementKind kind = ConfinementKind::none;
@@ -67,10 +85,11 @@ struct Confinement {
     std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
     CpuSet effective_cpus;
     NodeSet effective_nodes;
-    bool whole_unit = false;   ///< unit only: its main process asked, so the lease lives as long as the unit
-    bool prior_known = false;  ///< unit only: the priors below were read
-    std::string prior_cpus;    ///< AllowedCPUs= before us, as a list; empty: not set
-    std::string prior_nodes;
+    bool whole_unit = false;            ///< unit only: its main process asked, so the lease lives as long as the unit
+    std::vector<UnitSetting> settings;  ///< of the unit, scope or slice
+    bool prior_known = false;           ///< unit only: the priors of `settings` were read
+    bool reload_was_due = false;        ///< unit only: systemd wanted a daemon-reload for it before us
+    Shield shield;
     std::string why;
 
     bool operator==(const Confinement&) const = default;
@@ -102,6 +121,7 @@ struct Lease {
     Caller caller;
     Request request;
     Placement placement;
+    CpuSet offline;  ///< of the placement's CPUs, those that went offline since: it is degraded
     Confinement confinement;
     std::vector<Process> holders;  ///< the caller, then whoever joined
     std::vector<KnobGrant> knobs;
@@ -128,7 +148,11 @@ Placement placement_from_dict(const Dict& dict);
 
 std::string_view text_of(LeaseState state);
 std::string_view text_of(ConfinementKind kind);
+std::string_view text_of(ShieldKind kind);
 std::string_view text_of(Stage stage);
+
+/// What a lease lacks of its grant, for people; empty where it is whole.
+std::string degraded_text(const Lease& lease);
 
 /// True where the lease keeps its CPUs and memory from others.
 constexpr bool occupies(LeaseState state) { return state == LeaseState::preparing || state == LeaseState::active; }

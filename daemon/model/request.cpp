@@ -286,6 +286,8 @@ constexpr std::array kFields{
                  [](const Request& r) { return std::string(text_of(r.page_cache)); }},
     RequestField{"share", "yes|no", [](Request& r, Text t) { return assign(r.share, parse_word(kFlags, t)); },
                  [](const Request& r) { return std::string(word_of(kFlags, r.share)); }},
+    RequestField{"shield", "yes|no", [](Request& r, Text t) { return assign(r.shield, parse_word(kFlags, t)); },
+                 [](const Request& r) { return std::string(word_of(kFlags, r.shield)); }},
     RequestField{"isolated", "yes|no", [](Request& r, Text t) { return assign(r.isolated, parse_word(kFlags, t)); },
                  [](const Request& r) { return std::string(word_of(kFlags, r.isolated)); }},
     RequestField{"wait", "TIME|forever|no", parse_wait, wait_text},
@@ -333,6 +335,11 @@ Result<void> validate(const Request& request) {
         return fail(Errc::invalid_request, "socket and node: say one of the two");
     if (!request.weights.empty() && request.mempolicy != Mempolicy::weighted)
         return fail(Errc::invalid_request, "weights: only with mempolicy weighted");
+    if (request.shield && request.share)
+        return fail(Errc::invalid_request,
+                    "shield contradicts share: a shield keeps everybody else off; say one of the two");
+    if (request.shield && !request.name.empty())
+        return fail(Errc::invalid_request, "shield: not for a named lease yet; ask for one of the two");
     for (const auto& name : request.required)
         if (std::ranges::none_of(kFields, [&](const RequestField& field) { return field.name == name; }))
             return fail(Errc::invalid_request, "required: unknown field '" + name + "'");

@@ -66,6 +66,7 @@ struct Request {
     std::vector<HugepageRequest> hugepages;
     PageCache page_cache = PageCache::keep;
     bool share = false;     ///< CPUs may be leased to others who share too
+    bool shield = false;    ///< nobody else runs on the CPUs while the lease lasts
     bool isolated = false;  ///< CPUs in the kernel's isolcpus= list may be leased
     Wait wait;
     std::optional<Micros> time;  ///< ends by itself after this

@@ -12,6 +12,7 @@
 #include "service/effects.hpp"
 #include "service/handed_over.hpp"
 #include "service/holders.hpp"
+#include "service/hotplug.hpp"
 #include "service/identity.hpp"
 #include "service/manager.hpp"
 #include "service/observe.hpp"
@@ -80,6 +81,7 @@ private:
     std::optional<Denials> denials_;
     std::optional<Authoriser> authoriser_;
     std::optional<Manager> manager_;
+    Hotplug hotplug_;
     std::optional<Server> server_;
     std::vector<EventSource> sources_;
     EventSource linger_;

@@ -56,6 +56,7 @@ std::vector<Action> actions_of(const Request& request) {
     if (request.page_cache == model::PageCache::drop) out.push_back(Action::drop_caches);
     // Its slice is the system's: units and containers of others will run in it.
     if (!request.name.empty()) out.push_back(Action::manage);
+    if (request.shield) out.push_back(Action::shield);
     return out;
 }
 

@@ -4,9 +4,7 @@
 
 #include <cerrno>
 
-#include "host/process.hpp"
 #include "service/log.hpp"
-#include "service/systemd.hpp"
 
 namespace numalease::service {
 
@@ -20,7 +18,6 @@ constexpr std::uint64_t kPollUsec = 2'000;
 constexpr std::uint64_t kPolls = 1'000;             ///< 2 s together
 constexpr std::uint64_t kPollsForController = 100;  ///< 200 ms
 constexpr std::uint64_t kJobTimeout = 30'000'000;
-constexpr model::Bytes kSmallUnit = 256 * model::kMiB;  ///< above, PID 1 itself stalls while pages migrate
 
 std::string scope_of(const model::Lease& lease) {
     return lease.confinement.unit.empty() ? "numalease-" + lease.id + ".scope" : lease.confinement.unit;
@@ -69,52 +66,55 @@ void Confiner::give_up(const JobPtr& job, model::Error error) {
 
 // ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-void Confiner::read_property(const JobPtr& job, const std::string& path, const char* property,
-                             const std::function<void(std::vector<std::uint8_t>)>& next) {
-    const bool slice = job->lease.confinement.kind == ConfinementKind::slice;
-    auto call = systemd::get_property(bus_, path, property,
-                                      slice ? "org.freedesktop.systemd1.Slice" : "org.freedesktop.systemd1.Service");
-    if (!call) return give_up(job, call.error());
-    later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
-        if (!reply) return give_up(job, reply.error());
-        auto mask = systemd::read_mask(*reply);
-        if (!mask) return give_up(job, mask.error());
-        next(std::move(*mask));
-    });
-}
-
-void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
-    const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease});
-    auto call = systemd::get_unit(bus_, lease.confinement.unit);
-    if (!call) return give_up(job, call.error());
+void Confiner::read_facts(const std::string& unit, const std::function<void(const systemd::UnitFacts&)>& next,
+                          const std::function<void(model::Error)>& otherwise) {
+    auto call = systemd::get_unit(bus_, unit);
+    if (!call) return otherwise(call.error());
     later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
         const char* path = nullptr;
-        if (!reply) return give_up(job, reply.error());
+        if (!reply) return otherwise(reply.error());
         if (sd_bus_message_read(*reply, "o", &path) < 0)
-            return give_up(job, {Errc::io, "systemd named no object for " + job->lease.confinement.unit});
-        const std::string unit_path = path;
-        read_property(job, unit_path, "AllowedCPUs", [=, this](const std::vector<std::uint8_t>& cpus) {
-            read_property(job, unit_path, "AllowedMemoryNodes", [=, this](const std::vector<std::uint8_t>& nodes) {
-                job->lease.confinement.prior_known = true;
-                job->lease.confinement.prior_cpus = model::IndexSet::from_bytes(cpus).text();
-                job->lease.confinement.prior_nodes = model::IndexSet::from_bytes(nodes).text();
-                job->lease.confinement.kind == ConfinementKind::slice ? finish(job) : read_main_pid(job, unit_path);
-            });
+            return otherwise({Errc::io, "systemd named no object for " + unit});
+        auto question = systemd::get_facts(bus_, path);
+        if (!question) return otherwise(question.error());
+        later_.call(bus_, std::move(*question), 0, [=](Result<sd_bus_message*> answer) {
+            if (!answer) return otherwise(answer.error());
+            const auto facts = systemd::read_facts(*answer);
+            facts ? next(*facts) : otherwise(facts.error());
         });
     });
 }
 
 /// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
 /// unit asks (a cron job, a script in a service), the lease is that process's own, or it would never end.
-void Confiner::read_main_pid(const JobPtr& job, const std::string& path) {
-    auto call = systemd::get_property(bus_, path, "MainPID");
-    if (!call) return give_up(job, call.error());
-    later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
-        std::uint32_t pid = 0;
-        if (reply && sd_bus_message_read(*reply, "v", "u", &pid) >= 0)
-            job->lease.confinement.whole_unit = static_cast<int>(pid) == job->lease.caller.process.pid;
-        finish(job);
-    });
+void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
+    const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease});
+    read_facts(
+        lease.confinement.unit,
+        [=, this](const systemd::UnitFacts& facts) {
+            note_priors(job, facts);
+            auto& it = job->lease.confinement;
+            it.whole_unit = facts.main_pid == job->lease.caller.process.pid;
+            it.reload_was_due = facts.needs_reload;
+            it.prior_known = true;
+            const auto cgroup = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
+            done_({.op = job->op, .confinement = it, .unit_memory = cgroup ? cgroup->memory_current : 0});
+        },
+        [=, this](model::Error error) { give_up(job, std::move(error)); });
+}
+
+void Confiner::note_priors(const JobPtr& job, const systemd::UnitFacts& facts) const {
+    auto& it = job->lease.confinement;
+    for (auto& setting : it.settings) {
+        const auto value = facts.values.find(std::string(model::row_of(setting.property).name));
+        setting.prior = value == facts.values.end() ? "" : value->second;
+        if (setting.prior.empty())
+            setting.source = model::PriorSource::none;
+        else if (!dropin(it.unit, setting.property).empty() && dropin_holds(it.unit, setting.property, {setting.prior}))
+            setting.source = model::PriorSource::runtime;
+        else
+            setting.source = model::PriorSource::persistent;
+    }
 }
 
 // ── Confine ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +134,6 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
 void Confiner::start_scope(const JobPtr& job) {
     const auto unit = scope_of(job->lease);
     job->lease.confinement.unit = unit;
-    job->sets_nodes = true;
     auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid);
     if (!call) return give_up(job, call.error());
     starting_[unit] = job;
@@ -179,24 +178,13 @@ void Confiner::attach(const JobPtr& job) {
 }
 
 void Confiner::set_unit(const JobPtr& job) {
-    auto& confinement = job->lease.confinement;
-    Properties properties{{"AllowedCPUs", job->lease.placement.cpus.bytes()}};
-    const auto cgroup = host::read_cgroup(machine_.proc, job->process.pid);
-    job->sets_nodes = !cgroup || unit_is_small(*cgroup);
-    if (job->sets_nodes)
-        properties.emplace_back("AllowedMemoryNodes", job->lease.placement.nodes.bytes());
-    else
-        job->note = "memory nodes of " + confinement.unit + " left alone: it is larger than 256M already";
-    set_properties(confinement.unit, properties, [=, this](Result<sd_bus_message*> reply) {
+    systemd::Settings settings;
+    for (const auto& it : job->lease.confinement.settings) settings.emplace_back(it.property, it.value);
+    set_properties(job->lease.confinement.unit, settings, [=, this](Result<sd_bus_message*> reply) {
         if (reply) return verify(job);
         give_up(job, {Errc::io, "systemd did not confine " + job->lease.confinement.unit + ": " + reply.error().detail,
                       reply.error().err});
     });
-}
-
-bool Confiner::unit_is_small(const std::string& cgroup) const {
-    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, cgroup);
-    return !facts || facts->memory_current < kSmallUnit;
 }
 
 void Confiner::track(const JobPtr& job) {
@@ -221,6 +209,18 @@ void Confiner::track(const JobPtr& job) {
     finish(job);
 }
 
+bool Confiner::is_in_force(const Job& job, const host::CgroupFacts& facts) const {
+    const auto& lease = job.lease;
+    const auto sets = [&](model::UnitProperty it) {
+        return model::find_setting(lease.confinement.settings, it) != nullptr;
+    };
+    if (sets(model::UnitProperty::cpus) &&
+        (facts.effective_cpus.empty() || !lease.placement.cpus.covers(facts.effective_cpus)))
+        return false;
+    return !sets(model::UnitProperty::nodes) ||
+           (!facts.effective_nodes.empty() && lease.placement.nodes.covers(facts.effective_nodes));
+}
+
 /// Property changes take effect after the call has returned, so the effective file is looked at until it says so.
 void Confiner::verify(const JobPtr& job) {
     auto& it = job->lease.confinement;
@@ -230,9 +230,7 @@ void Confiner::verify(const JobPtr& job) {
     const std::string& path = *cgroup;
     const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, path);
     const bool bare = !facts || facts->effective_cpus.empty();
-    const bool asked = !bare && job->lease.placement.cpus.covers(facts->effective_cpus) &&
-                       (!job->sets_nodes ||
-                        (!facts->effective_nodes.empty() && job->lease.placement.nodes.covers(facts->effective_nodes)));
+    const bool asked = !bare && is_in_force(*job, *facts);
     const bool inside = it.kind != ConfinementKind::scope || path.ends_with('/' + it.unit);
     // Where there is no cpuset file yet, the controller may be on its way; it is given less time than a value is.
     const auto used = kPolls - job->polls_left;
@@ -284,8 +282,8 @@ void Confiner::forget(const model::Lease& lease) const {
     (void)host::remove_tracking_cgroup(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
 }
 
-void Confiner::set_properties(const std::string& unit, const Properties& properties, Next next) {
-    auto call = systemd::set_properties(bus_, unit, properties);
+void Confiner::set_properties(const std::string& unit, const systemd::Settings& settings, Next next) {
+    auto call = systemd::set_properties(bus_, unit, settings);
     if (!call) return next(std::unexpected(call.error()));
     later_.call(bus_, std::move(*call), kJobTimeout, std::move(next));
 }

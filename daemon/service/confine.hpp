@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "core/step.hpp"
+#include "host/process.hpp"
 #include "service/event.hpp"
 #include "service/machine.hpp"
+#include "service/systemd.hpp"
 
 namespace numalease::service {
 
@@ -44,11 +46,11 @@ private:
         model::CpuSet online;
         model::NodeSet nodes;
         std::uint64_t polls_left = 0;
-        bool sets_nodes = false;  ///< memory nodes were set, and are looked at
+        std::vector<model::UnitSetting> restored;  ///< putting back: those that are still ours
+        bool unlinked = false;                     ///< putting back: a file that systemd has read is gone
         std::string note;
     };
     using JobPtr = std::shared_ptr<Job>;
-    using Properties = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
     using Next = std::function<void(model::Result<sd_bus_message*>)>;
 
     void finish(const JobPtr& job);
@@ -61,22 +63,27 @@ private:
     void join_slice(const JobPtr& job);
     void look_at_unit(const JobPtr& job);
     void answer_about_unit(const JobPtr& job, bool over);
-    void read_unit_property(const JobPtr& job, const std::string& path, const char* property,
-                            const std::function<void(sd_bus_message*)>& next);
     void track(const JobPtr& job);
     void verify(const JobPtr& job);
     void widen(const JobPtr& job);
     void await_widened(const JobPtr& job);
     void unset(const JobPtr& job);
-    void set_properties(const std::string& unit, const Properties& properties, Next next);
-    void read_property(const JobPtr& job, const std::string& path, const char* property,
-                       const std::function<void(std::vector<std::uint8_t>)>& next);
-    void read_main_pid(const JobPtr& job, const std::string& path);
+    void unlink_ours(const JobPtr& job);
+    void await_reload(const JobPtr& job);
+    void send_reload();
+    void set_properties(const std::string& unit, const systemd::Settings& settings, Next next);
+    /// Asks a unit about itself. `next` is not called for a unit that systemd has not loaded: then `otherwise` is.
+    void read_facts(const std::string& unit, const std::function<void(const systemd::UnitFacts&)>& next,
+                    const std::function<void(model::Error)>& otherwise);
+    void note_priors(const JobPtr& job, const systemd::UnitFacts& facts) const;
+    [[nodiscard]] bool is_in_force(const Job& job, const host::CgroupFacts& facts) const;
     void raise_memlock(const Job& job) const;
-    void unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const;
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
-    [[nodiscard]] std::string dropin(const std::string& unit, const char* property) const;
-    [[nodiscard]] bool unit_is_small(const std::string& cgroup) const;
+    [[nodiscard]] std::string dropin(const std::string& unit, model::UnitProperty property) const;
+    /// Does that file hold one of `values` and nothing else? True where there is no file.
+    [[nodiscard]] bool dropin_holds(const std::string& unit, model::UnitProperty property,
+                                    const std::vector<std::string>& values) const;
+    [[nodiscard]] static std::string everything(const Job& job, model::UnitProperty property);
     static int on_job_removed(sd_bus_message* message, void* data, sd_bus_error* error);
     static int on_owner_changed(sd_bus_message* message, void* data, sd_bus_error* error);
 
@@ -88,10 +95,12 @@ private:
     bus::Slot removed_slot_;
     bus::Slot owner_slot_;
     std::map<std::string, JobPtr> starting_;  ///< by scope, until its job is removed
+    std::vector<JobPtr> unloaded_;            ///< wait until systemd has forgotten a drop-in
+    bool reloading_ = false;
 };
 
-/// True where a drop-in holds nothing but what we put there: comments, one section, and `property` either empty or
-/// set to `ours`. Only such a file is unlinked.
-bool is_own_dropin(std::string_view text, std::string_view property, std::string_view ours);
+/// True where a drop-in holds nothing but comments, one section, and `property`, each time empty or set to one of
+/// `values`: what systemd writes when we set it. Only such a file is unlinked.
+bool is_own_dropin(std::string_view text, std::string_view property, const std::vector<std::string>& values);
 
 }  // namespace numalease::service

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "host/knobs.hpp"
+#include "host/partition.hpp"
 #include "host/process.hpp"
 #include "host/topology.hpp"
 #include "service/log.hpp"
@@ -121,12 +122,36 @@ core::NamedFacts Observer::named_facts(const model::Lease& lease) const {
     return out;
 }
 
+/// Only where somebody asks for a shield. The limits are those of the slices that the callers of it are in.
+core::ShieldFacts Observer::shield_facts(const core::State& state, const core::Input& input) const {
+    std::vector<std::string> callers;
+    if (const auto* acquire = std::get_if<core::Acquire>(&input); acquire != nullptr && acquire->request.shield)
+        callers.push_back(acquire->caller.cgroup);
+    for (const auto& [id, lease] : state.leases)
+        if (lease.request.shield &&
+            (lease.state == model::LeaseState::queued || lease.state == model::LeaseState::preparing))
+            callers.push_back(lease.caller.cgroup);
+    core::ShieldFacts out;
+    if (callers.empty()) return out;
+    out.kernel = host::shields_of_kernel(machine_.root, machine_.cgroup2);
+    constexpr std::string_view kSessions = "/user.slice/";
+    for (const auto& cgroup : callers) {
+        if (!cgroup.starts_with(kSessions)) continue;
+        const auto path = cgroup.substr(0, cgroup.find('/', kSessions.size()));  // "/user.slice/user-1001.slice"
+        auto limits = host::limits_of(machine_.root, machine_.cgroup2, path);
+        if (limits.empty()) limits = host::limits_of(machine_.root, machine_.cgroup2, "/user.slice");
+        if (!limits.empty()) out.limits[path.substr(kSessions.size())] = limits;
+    }
+    return out;
+}
+
 core::Observed Observer::observe(const core::State& state, const core::Input& input, bool systemd) {
     core::Observed out{.topology = topology(), .reserve = site_.config.reserve, .systemd = systemd};
     for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
     for (const auto& [id, lease] : state.leases)
         if (!lease.request.name.empty() && !model::is_over(lease.state)) out.named[id] = named_facts(lease);
     if (!may_place(state, input)) return out;
+    out.shield = shield_facts(state, input);
     for (const auto& node : out.topology.nodes)
         if (const auto memory = host::read_node_memory(machine_.root, node.id))
             out.memory[node.id] = {.total = memory->total, .free = memory->free, .clean_cache = memory->clean_cache};

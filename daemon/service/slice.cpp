@@ -1,6 +1,6 @@
-#include <sys/types.h>
+#include <cerrno>
+#include <optional>
 
-#include "host/process.hpp"
 #include "service/confine.hpp"
 #include "service/systemd.hpp"
 
@@ -17,17 +17,17 @@ using model::Result;
 
 constexpr std::uint64_t kLookAgain = 20'000;
 constexpr std::uint64_t kLooks = 150;  ///< 3 s together: a service that is being stopped takes its time
-constexpr const char* kUnit = "org.freedesktop.systemd1.Unit";
 
 /// Where systemd puts a slice: each dash opens a level, "numalease-foo.slice" is /numalease.slice/numalease-foo.slice.
 std::string cgroup_of_slice(const std::string& slice) { return "/numalease.slice/" + slice; }
 
-/// "(uo)" of the Job property: 0 where there is none.
-bool has_job(sd_bus_message* reply) {
-    std::uint32_t id = 0;
-    return sd_bus_message_enter_container(reply, 'v', "(uo)") >= 0 &&
-           sd_bus_message_enter_container(reply, 'r', "uo") >= 0 && sd_bus_message_read(reply, "u", &id) >= 0 &&
-           id != 0;
+/// Over is what systemd leaves alone. `nullopt`: it is still being stopped.
+std::optional<bool> is_over(const systemd::UnitFacts& facts) {
+    const std::string_view state = facts.sub_state;
+    if (state == "dead" || state == "failed" || state == "exited") return !facts.has_job;
+    if (state == "running" || state == "reload" || state.starts_with("stop") || state.starts_with("final"))
+        return std::nullopt;
+    return false;  // "auto-restart", "start", "condition", …: it comes back
 }
 
 }  // namespace
@@ -35,9 +35,9 @@ bool has_job(sd_bus_message* reply) {
 void Confiner::set_slice(const JobPtr& job) {
     auto& it = job->lease.confinement;
     it.cgroup = cgroup_of_slice(it.unit);
-    const Properties properties{{"AllowedCPUs", job->lease.placement.cpus.bytes()},
-                                {"AllowedMemoryNodes", job->lease.placement.nodes.bytes()}};
-    set_properties(it.unit, properties, [=, this](Result<sd_bus_message*> reply) {
+    systemd::Settings settings;
+    for (const auto& setting : it.settings) settings.emplace_back(setting.property, setting.value);
+    set_properties(it.unit, settings, [=, this](Result<sd_bus_message*> reply) {
         if (reply) return verify_slice(job);
         give_up(job, {Errc::io, "systemd did not confine " + job->lease.confinement.unit + ": " + reply.error().detail,
                       reply.error().err});
@@ -52,9 +52,7 @@ void Confiner::verify_slice(const JobPtr& job) {
     it.effective_cpus = facts->effective_cpus;
     it.effective_nodes = facts->effective_nodes;
     const auto& wanted = job->lease.placement;
-    if (!facts->effective_cpus.empty() && wanted.cpus.covers(facts->effective_cpus) &&
-        wanted.nodes.covers(facts->effective_nodes))
-        return finish(job);
+    if (is_in_force(*job, *facts)) return finish(job);
     if (job->polls_left-- == 0)
         return give_up(job, {Errc::io, it.unit + " has CPUs " + facts->effective_cpus.text() + " although " +
                                            wanted.cpus.text() + " were set"});
@@ -88,37 +86,15 @@ void Confiner::answer_about_unit(const JobPtr& job, bool over) {
     done_(std::move(done));
 }
 
-/// Over: inactive or failed, and nothing is queued for it. What is still being stopped is looked at again.
 void Confiner::look_at_unit(const JobPtr& job) {
-    auto call = systemd::get_unit(bus_, job->lease.confinement.unit);
-    if (!call) return answer_about_unit(job, false);
-    later_.call(bus_, std::move(*call), 0, [=, this](Result<sd_bus_message*> reply) {
-        const char* path = nullptr;
-        if (!reply) return answer_about_unit(job, systemd::is_not_loaded(reply.error()));
-        if (sd_bus_message_read(*reply, "o", &path) < 0) return answer_about_unit(job, false);
-        const std::string unit = path;
-        read_unit_property(job, unit, "SubState", [=, this](sd_bus_message* sub_state) {
-            const char* text = nullptr;
-            if (sd_bus_message_read(sub_state, "v", "s", &text) < 0) return answer_about_unit(job, false);
-            const std::string_view state = text;
-            const bool down = state == "dead" || state == "failed" || state == "exited";
-            // "auto-restart", "start", "condition", …: it comes back.
-            const bool stays = !down && state != "running" && !state.starts_with("stop") &&
-                               !state.starts_with("final") && state != "reload";
-            if (stays) return answer_about_unit(job, false);
-            if (!down && job->polls_left-- > 0) return later_.after(kLookAgain, [=, this] { look_at_unit(job); });
-            read_unit_property(job, unit, "Job",
-                               [=, this](sd_bus_message* queued) { answer_about_unit(job, down && !has_job(queued)); });
-        });
-    });
-}
-
-void Confiner::read_unit_property(const JobPtr& job, const std::string& path, const char* property,
-                                  const std::function<void(sd_bus_message*)>& next) {
-    auto call = systemd::get_property(bus_, path, property, kUnit);
-    if (!call) return answer_about_unit(job, false);
-    later_.call(bus_, std::move(*call), 0,
-                [=, this](Result<sd_bus_message*> reply) { reply ? next(*reply) : answer_about_unit(job, false); });
+    read_facts(
+        job->lease.confinement.unit,
+        [=, this](const systemd::UnitFacts& facts) {
+            const auto over = is_over(facts);
+            if (!over && job->polls_left-- > 0) return later_.after(kLookAgain, [=, this] { look_at_unit(job); });
+            answer_about_unit(job, over.value_or(false));
+        },
+        [=, this](const model::Error& error) { answer_about_unit(job, systemd::is_not_loaded(error)); });
 }
 
 }  // namespace numalease::service

@@ -8,6 +8,8 @@ using model::Errc;
 using model::fail;
 using model::Result;
 
+constexpr std::uint64_t kInfinity = ~std::uint64_t{0};  ///< how systemd says "no limit"
+
 Result<bus::Message> manager_call(sd_bus* bus, const char* method) {
     if (bus == nullptr) return fail(Errc::unsupported, "there is no systemd here");
     sd_bus_message* raw = nullptr;
@@ -22,20 +24,77 @@ Result<bus::Message> filled(Result<bus::Message> message, int appended) {
     return message;
 }
 
-int append_mask(sd_bus_message* to, const std::string& name, const std::vector<std::uint8_t>& mask) {
-    int r = sd_bus_message_open_container(to, 'r', "sv");
-    if (r >= 0) r = sd_bus_message_append(to, "s", name.c_str());
-    if (r >= 0) r = sd_bus_message_open_container(to, 'v', "ay");
+int append_mask(sd_bus_message* to, const std::string& list, unsigned limit) {
+    const auto mask = model::IndexSet::parse_list(list, limit).value_or(model::IndexSet()).bytes();
+    int r = sd_bus_message_open_container(to, 'v', "ay");
     if (r >= 0) r = sd_bus_message_append_array(to, 'y', mask.data(), mask.size());
-    if (r >= 0) r = sd_bus_message_close_container(to);
     return r >= 0 ? sd_bus_message_close_container(to) : r;
 }
 
-int append_masks(sd_bus_message* to, const Masks& masks) {
+int append_bytes(sd_bus_message* to, const std::string& bytes) {
+    const auto limit = model::parse_unsigned(bytes, "bytes", kInfinity).value_or(kInfinity);
+    return sd_bus_message_append(to, "v", "t", limit);
+}
+
+int append_settings(sd_bus_message* to, const Settings& settings) {
     int r = 0;
-    for (const auto& [name, mask] : masks)
-        if (r >= 0) r = append_mask(to, name, mask);
+    for (const auto& [property, value] : settings) {
+        const auto& row = model::row_of(property);
+        if (r >= 0) r = sd_bus_message_open_container(to, 'r', "sv");
+        if (r >= 0) r = sd_bus_message_append(to, "s", row.name.data());
+        if (r >= 0) r = row.mask_limit != 0 ? append_mask(to, value, row.mask_limit) : append_bytes(to, value);
+        if (r >= 0) r = sd_bus_message_close_container(to);
+    }
     return r;
+}
+
+/// The text of a property of the table. Errors: -EBADMSG where systemd says it in another type.
+int read_value(sd_bus_message* from, const model::UnitPropertyRow& row, std::string& out) {
+    if (row.mask_limit == 0) {
+        std::uint64_t bytes = 0;
+        const int r = sd_bus_message_read(from, "v", "t", &bytes);
+        if (r >= 0 && bytes != kInfinity) out = std::to_string(bytes);
+        return r;
+    }
+    const void* data = nullptr;
+    std::size_t size = 0;
+    int r = sd_bus_message_enter_container(from, 'v', "ay");
+    if (r >= 0) r = sd_bus_message_read_array(from, 'y', &data, &size);
+    if (r < 0) return r;
+    const auto* bytes = static_cast<const std::uint8_t*>(data);
+    out = model::IndexSet::from_bytes({bytes, bytes + size}).text();
+    return sd_bus_message_exit_container(from);
+}
+
+int read_fact(sd_bus_message* from, std::string_view name, UnitFacts& out) {
+    for (const auto& row : model::kUnitProperties)
+        if (name == row.name) return read_value(from, row, out.values[std::string(name)]);
+    if (name == "MainPID") {
+        std::uint32_t pid = 0;
+        const int r = sd_bus_message_read(from, "v", "u", &pid);
+        out.main_pid = static_cast<int>(pid);
+        return r;
+    }
+    if (name == "SubState") {
+        const char* text = nullptr;
+        const int r = sd_bus_message_read(from, "v", "s", &text);
+        if (r > 0) out.sub_state = text;
+        return r;
+    }
+    if (name == "Job") {
+        std::uint32_t id = 0;
+        const char* path = nullptr;
+        const int r = sd_bus_message_read(from, "v", "(uo)", &id, &path);
+        out.has_job = id != 0;
+        return r;
+    }
+    if (name == "NeedDaemonReload") {
+        int flag = 0;
+        const int r = sd_bus_message_read(from, "v", "b", &flag);
+        out.needs_reload = flag != 0;
+        return r;
+    }
+    return sd_bus_message_skip(from, "v");
 }
 
 }  // namespace
@@ -68,23 +127,26 @@ Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit) {
     return filled(std::move(call), r);
 }
 
-Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property, const char* interface) {
-    // Services and slices are looked at: a scope is ours, and has no prior.
+Result<bus::Message> get_facts(sd_bus* bus, const std::string& path) {
     sd_bus_message* raw = nullptr;
-    int r = sd_bus_message_new_method_call(bus, &raw, kService, path.c_str(), "org.freedesktop.DBus.Properties", "Get");
+    int r =
+        sd_bus_message_new_method_call(bus, &raw, kService, path.c_str(), "org.freedesktop.DBus.Properties", "GetAll");
     Result<bus::Message> call{bus::Message(raw)};
-    if (r >= 0) r = sd_bus_message_append(raw, "ss", interface, property);
+    if (r >= 0) r = sd_bus_message_append(raw, "s", "");  // whatever kind of unit it is
     return filled(std::move(call), r);
 }
 
-Result<std::vector<std::uint8_t>> read_mask(sd_bus_message* reply) {
-    const void* data = nullptr;
-    std::size_t size = 0;
-    int r = sd_bus_message_enter_container(reply, 'v', "ay");
-    if (r >= 0) r = sd_bus_message_read_array(reply, 'y', &data, &size);
-    if (r < 0) return fail(Errc::io, "systemd answered with something that is no CPU or node mask", -r);
-    const auto* bytes = static_cast<const std::uint8_t*>(data);
-    return std::vector<std::uint8_t>(bytes, bytes + size);
+Result<UnitFacts> read_facts(sd_bus_message* reply) {
+    UnitFacts out;
+    int r = sd_bus_message_enter_container(reply, 'a', "{sv}");
+    while (r >= 0 && (r = sd_bus_message_enter_container(reply, 'e', "sv")) > 0) {
+        const char* name = nullptr;
+        r = sd_bus_message_read(reply, "s", &name);
+        if (r >= 0) r = read_fact(reply, name, out);
+        if (r >= 0) r = sd_bus_message_exit_container(reply);
+    }
+    if (r < 0) return fail(Errc::io, "systemd described a unit in a way that cannot be read", -r);
+    return out;
 }
 
 Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid) {
@@ -94,9 +156,9 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
     const auto description = "numa-lease " + lease.id + ": " + lease.caller.command;
     int r = sd_bus_message_append(m, "ss", unit.c_str(), "fail");
     if (r >= 0) r = sd_bus_message_open_container(m, 'a', "(sv)");
-    if (r >= 0)
-        r = append_masks(
-            m, {{"AllowedCPUs", lease.placement.cpus.bytes()}, {"AllowedMemoryNodes", lease.placement.nodes.bytes()}});
+    Settings settings;
+    for (const auto& it : lease.confinement.settings) settings.emplace_back(it.property, it.value);
+    if (r >= 0) r = append_settings(m, settings);
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "Description", "s", description.c_str());
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "CollectMode", "s", "inactive-or-failed");
     if (r >= 0 && !lease.confinement.slice.empty())
@@ -116,15 +178,17 @@ Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pi
     return filled(std::move(call), r);
 }
 
-Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Masks& masks) {
+Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Settings& settings) {
     auto call = manager_call(bus, "SetUnitProperties");
     if (!call) return call;
     sd_bus_message* m = call->get();
     int r = sd_bus_message_append(m, "sb", unit.c_str(), 1);
     if (r >= 0) r = sd_bus_message_open_container(m, 'a', "(sv)");
-    if (r >= 0) r = append_masks(m, masks);
+    if (r >= 0) r = append_settings(m, settings);
     if (r >= 0) r = sd_bus_message_close_container(m);
     return filled(std::move(call), r);
 }
+
+Result<bus::Message> reload(sd_bus* bus) { return manager_call(bus, "Reload"); }
 
 }  // namespace numalease::service::systemd

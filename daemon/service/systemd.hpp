@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,17 @@ inline constexpr const char* kService = "org.freedesktop.systemd1";
 inline constexpr const char* kPath = "/org/freedesktop/systemd1";
 inline constexpr const char* kManager = "org.freedesktop.systemd1.Manager";
 
-using Masks = std::vector<std::pair<std::string, std::vector<std::uint8_t>>>;
+/// Values by property, as text; empty: unset, or no limit.
+using Settings = std::vector<std::pair<model::UnitProperty, std::string>>;
+
+/// What a unit says of itself.
+struct UnitFacts {
+    std::map<std::string, std::string> values;  ///< of model::kUnitProperties, as text
+    int main_pid = 0;
+    std::string sub_state;
+    bool has_job = false;       ///< something is queued for it
+    bool needs_reload = false;  ///< a file of it changed on disk since systemd read it
+};
 
 /// Has the name an owner now? Waits for the bus.
 bool is_there(sd_bus* bus);
@@ -24,16 +35,17 @@ void subscribe(Later& later, sd_bus* bus);
 
 /// A slice is loaded: it needs no file, and may be one that nobody has used yet.
 model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
-model::Result<bus::Message> get_property(sd_bus* bus, const std::string& path, const char* property,
-                                         const char* interface = "org.freedesktop.systemd1.Service");
 /// GetUnit's answer for a unit that has ended and was forgotten.
 bool is_not_loaded(const model::Error& error);
-/// The `ay` inside the variant that Properties.Get returned.
-model::Result<std::vector<std::uint8_t>> read_mask(sd_bus_message* reply);
-/// A scope with the CPUs and memory nodes of the lease set before `pid` joins it.
+/// Properties.GetAll of every interface of a unit's object.
+model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
+model::Result<UnitFacts> read_facts(sd_bus_message* reply);
+/// A scope with the settings of the lease in force before `pid` joins it.
 model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);
 /// SetUnitProperties, runtime.
-model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Masks& masks);
+model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Settings& settings);
+/// daemon-reload; the reply comes when it is over.
+model::Result<bus::Message> reload(sd_bus* bus);
 
 }  // namespace numalease::service::systemd

@@ -1,9 +1,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "host/process.hpp"
+#include <algorithm>
+
 #include "service/confine.hpp"
-#include "service/systemd.hpp"
 
 namespace numalease::service {
 
@@ -18,15 +18,13 @@ using model::Result;
 constexpr std::uint64_t kPollUsec = 2'000;
 constexpr std::uint64_t kPolls = 1'000;
 
-model::IndexSet parse_prior(const std::string& text, unsigned limit) {
-    return model::IndexSet::parse_list(text, limit).value_or(model::IndexSet());
-}
+constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
 bool is_gone(const model::Error& error) { return systemd::is_not_loaded(error); }
 
 }  // namespace
 
-bool is_own_dropin(std::string_view text, std::string_view property, std::string_view ours) {
+bool is_own_dropin(std::string_view text, std::string_view property, const std::vector<std::string>& values) {
     bool found = false;
     while (!text.empty()) {
         const auto end = text.find('\n');
@@ -38,19 +36,29 @@ bool is_own_dropin(std::string_view text, std::string_view property, std::string
         auto value = std::string(line.substr(property.size() + 1));
         for (char& c : value)
             if (c == ' ') c = ',';  // systemd writes "0-3 8"
-        if (!value.empty() && value != ours) return false;
+        if (value == "infinity") value.clear();
+        if (!value.empty() && std::ranges::find(values, value) == values.end()) return false;
         found = true;
     }
     return found;
 }
 
-std::string Confiner::dropin(const std::string& unit, const char* property) const {
+std::string Confiner::dropin(const std::string& unit, model::UnitProperty property) const {
     // A unit that was itself made at run time (systemd-run) keeps its properties beside its own file.
     for (const std::string directory : {"system.control", "transient"}) {
-        auto path = "run/systemd/" + directory + '/' + unit + ".d/50-" + property + ".conf";
+        auto path =
+            "run/systemd/" + directory + '/' + unit + ".d/50-" + std::string(model::row_of(property).name) + ".conf";
         if (machine_.root.exists(path)) return path;
     }
     return {};
+}
+
+bool Confiner::dropin_holds(const std::string& unit, model::UnitProperty property,
+                            const std::vector<std::string>& values) const {
+    const auto path = dropin(unit, property);
+    if (path.empty()) return true;
+    const auto text = machine_.root.read(path);
+    return text && is_own_dropin(*text, model::row_of(property).name, values);
 }
 
 void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology) {
@@ -60,20 +68,37 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .online = topology.online,
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
-    if (!available_)
-        return give_up(job, {Errc::io, "systemd does not answer, " + lease.confinement.unit + " stays confined"});
+    const auto& it = lease.confinement;
+    if (!available_) return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
+    // Compare before restore: what somebody else has set meanwhile is left alone.
+    for (const auto& setting : it.settings) {
+        if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))
+            job->restored.push_back(setting);
+        else
+            job->note += (job->note.empty() ? "" : "; ") + std::string(model::row_of(setting.property).name) + " of " +
+                         it.unit + " was set by somebody else meanwhile and is left alone";
+    }
+    if (job->restored.empty()) return finish(job);
     widen(job);
 }
 
+/// What a property without a prior is set to first.
+std::string Confiner::everything(const Job& job, model::UnitProperty property) {
+    switch (property) {
+        case model::UnitProperty::cpus: return job.online.text();
+        case model::UnitProperty::nodes: return job.nodes.text();
+        case model::UnitProperty::memory: break;
+    }
+    return {};
+}
+
 void Confiner::widen(const JobPtr& job) {
-    const auto& it = job->lease.confinement;
-    const auto prior_cpus = parse_prior(it.prior_cpus, model::kCpuLimit);
-    const auto prior_nodes = parse_prior(it.prior_nodes, model::kNodeLimit);
-    Properties properties{{"AllowedCPUs", prior_cpus.empty() ? job->online.bytes() : prior_cpus.bytes()}};
-    if (!dropin(it.unit, "AllowedMemoryNodes").empty() || !prior_nodes.empty())
-        properties.emplace_back("AllowedMemoryNodes", prior_nodes.empty() ? job->nodes.bytes() : prior_nodes.bytes());
-    set_properties(it.unit, properties, [=, this](Result<sd_bus_message*> reply) {
-        if (!reply && is_gone(reply.error())) return unset(job);
+    const auto& unit = job->lease.confinement.unit;
+    systemd::Settings settings;
+    for (const auto& it : job->restored)
+        settings.emplace_back(it.property, it.prior.empty() ? everything(*job, it.property) : it.prior);
+    set_properties(unit, settings, [=, this](Result<sd_bus_message*> reply) {
+        if (!reply && is_gone(reply.error())) return unlink_ours(job);
         if (!reply)
             return give_up(job,
                            {Errc::io, job->lease.confinement.unit + " could not be put back: " + reply.error().detail,
@@ -88,8 +113,10 @@ void Confiner::await_widened(const JobPtr& job) {
     const auto& cgroup = it.cgroup.empty() ? job->lease.caller.cgroup : it.cgroup;
     const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, cgroup);
     if (!facts) return unset(job);  // no processes, nothing that could stay narrow
-    const auto prior = parse_prior(it.prior_cpus, model::kCpuLimit);
-    const auto& target = prior.empty() ? static_cast<const model::IndexSet&>(job->online) : prior;
+    const auto* cpus = model::find_setting(job->restored, model::UnitProperty::cpus);
+    model::IndexSet target;
+    if (cpus != nullptr) target = model::CpuSet::parse(cpus->prior).value_or(model::CpuSet());
+    if (cpus != nullptr && target.empty()) target = job->online;
     // A slice above may bound the unit more tightly; then the deadline ends the wait, and nothing is lost by it.
     if (!facts->effective_cpus.covers(target) && job->polls_left-- > 0)
         return later_.after(kPollUsec, [=, this] { await_widened(job); });
@@ -97,39 +124,60 @@ void Confiner::await_widened(const JobPtr& job) {
 }
 
 void Confiner::unset(const JobPtr& job) {
-    const auto& it = job->lease.confinement;
-    Properties properties;
-    if (it.prior_cpus.empty()) properties.emplace_back("AllowedCPUs", std::vector<std::uint8_t>());
-    if (it.prior_nodes.empty() && !dropin(it.unit, "AllowedMemoryNodes").empty())
-        properties.emplace_back("AllowedMemoryNodes", std::vector<std::uint8_t>());
-    const auto unlink_ours = [=, this] {
-        const auto& confinement = job->lease.confinement;
-        if (confinement.prior_cpus.empty())
-            unlink_dropin(confinement.unit, "AllowedCPUs", job->lease.placement.cpus.text());
-        if (confinement.prior_nodes.empty())
-            unlink_dropin(confinement.unit, "AllowedMemoryNodes", job->lease.placement.nodes.text());
-        finish(job);
-    };
-    if (properties.empty()) return unlink_ours();
-    set_properties(it.unit, properties, [=, this](Result<sd_bus_message*> reply) {
+    systemd::Settings settings;
+    for (const auto& it : job->restored)
+        if (it.prior.empty() && model::row_of(it.property).mask_limit != 0) settings.emplace_back(it.property, "");
+    if (settings.empty()) return unlink_ours(job);
+    set_properties(job->lease.confinement.unit, settings, [=, this](Result<sd_bus_message*> reply) {
         if (!reply && !is_gone(reply.error()))
             return give_up(
                 job,
                 {Errc::io, job->lease.confinement.unit + ": its properties could not be unset: " + reply.error().detail,
                  reply.error().err});
-        unlink_ours();
+        unlink_ours(job);
     });
 }
 
-/// Exactly our own file, and only while its text is ours. Never RevertUnitFiles, which deletes the administrator's too.
-void Confiner::unlink_dropin(const std::string& unit, const char* property, const std::string& ours) const {
-    const auto path = dropin(unit, property);
-    if (path.empty()) return;
-    const auto text = machine_.root.read(path);
-    if (!text || !is_own_dropin(*text, property, ours)) return;
-    unlinkat(machine_.root.fd(), path.c_str(), 0);
-    unlinkat(machine_.root.fd(), path.substr(0, path.rfind('/')).c_str(),
-             AT_REMOVEDIR);  // fails while others are there
+/// Exactly our own files, and only while their text is ours. Never RevertUnitFiles, which deletes the administrator's
+/// too.
+void Confiner::unlink_ours(const JobPtr& job) {
+    const auto& unit = job->lease.confinement.unit;
+    for (const auto& it : job->restored) {
+        if (it.source == model::PriorSource::runtime) continue;  // somebody else's file, as it was
+        const auto path = dropin(unit, it.property);
+        if (path.empty() || !dropin_holds(unit, it.property, {it.value, it.prior, everything(*job, it.property)}))
+            continue;
+        job->unlinked = unlinkat(machine_.root.fd(), path.c_str(), 0) == 0 || job->unlinked;
+        unlinkat(machine_.root.fd(), path.substr(0, path.rfind('/')).c_str(),
+                 AT_REMOVEDIR);  // fails while others are there
+    }
+    if (!job->unlinked || job->lease.confinement.reload_was_due) return finish(job);
+    read_facts(
+        unit, [=, this](const systemd::UnitFacts& facts) { facts.needs_reload ? await_reload(job) : finish(job); },
+        [=, this](const model::Error&) { finish(job); });  // not loaded: it is read anew when it starts
+}
+
+/// systemd holds on to a drop-in that it has read. One reload serves all whose files were gone when it began.
+void Confiner::await_reload(const JobPtr& job) {
+    unloaded_.push_back(job);
+    if (!reloading_) send_reload();
+}
+
+void Confiner::send_reload() {
+    auto batch = std::exchange(unloaded_, {});
+    const auto end = [=, this](const std::string& problem) {
+        reloading_ = false;
+        for (const auto& job : batch) {
+            if (!problem.empty()) job->note = "systemd still wants a daemon-reload: " + problem;
+            finish(job);
+        }
+        if (!reloading_ && !unloaded_.empty()) send_reload();
+    };
+    auto call = systemd::reload(bus_);
+    if (!call) return end(call.error().detail);
+    reloading_ = true;
+    later_.call(bus_, std::move(*call), kReloadTimeout,
+                [end](Result<sd_bus_message*> reply) { end(reply ? "" : reply.error().detail); });
 }
 
 }  // namespace numalease::service

@@ -213,6 +213,12 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
         log::event(log::Level::info, log::kLease,
                    "lease " + lease.id + " is " + (lease.parked ? "parked" : std::string(model::text_of(lease.state))),
                    lease_fields(lease));
+    if (before != nullptr && after != nullptr && before->offline != after->offline) {
+        const auto what = model::degraded_text(lease);
+        log::event(what.empty() ? log::Level::info : log::Level::warning, log::kDegraded,
+                   "lease " + lease.id + (what.empty() ? " is whole again" : " is degraded: " + what),
+                   lease_fields(lease));
+    }
     answer_waits(lease.id, after);
 }
 

@@ -4,6 +4,7 @@
 
 #include "core/stepper.hpp"
 #include "support/fake_machine.hpp"
+#include "support/topologies.hpp"
 
 namespace numalease {
 namespace {
@@ -34,6 +35,30 @@ TEST_F(Step, IdsNeverRepeatAcrossARestart) {
     machine.holder_gone(first);
     machine.restart();
     EXPECT_NE(machine.acquire("node=0"), first);
+}
+
+TEST_F(Step, ALeaseIsDegradedWhileACpuOfItsIsOfflineAndWholeAgainAfterwards) {
+    const auto whole = machine.observed.topology;
+    const auto id = machine.acquire("node=0");
+    const auto other = machine.acquire("node=1");
+    test::take_offline(machine.observed.topology, 1);
+    pass(Micros(1));
+    EXPECT_EQ(machine.lease(id).offline, model::CpuSet{1});
+    EXPECT_NE(model::degraded_text(machine.lease(id)).find("offline: 1"), std::string::npos);
+    EXPECT_EQ(model::degraded_text(machine.lease(other)), "");
+    machine.restart();
+    EXPECT_EQ(machine.lease(id).offline, model::CpuSet{1});
+    machine.observed.topology = whole;
+    pass(Micros(1));
+    EXPECT_EQ(model::degraded_text(machine.lease(id)), "");
+    EXPECT_EQ(state_of(id), LeaseState::active);
+}
+
+TEST_F(Step, ALeaseWithAllItsCpusOfflineSaysThatItRunsElsewhere) {
+    const auto id = machine.acquire("node=0");
+    for (const auto cpu : machine.lease(id).placement.cpus) test::take_offline(machine.observed.topology, cpu);
+    pass(Micros(1));
+    EXPECT_NE(model::degraded_text(machine.lease(id)).find("runs on any other"), std::string::npos);
 }
 
 TEST_F(Step, TheSecondOnOneNodeWaitsAndIsGrantedWhenTheFirstEnds) {

@@ -133,8 +133,7 @@ TEST(Lease, ComesBackFromItsJournalLine) {
                          .effective_cpus = {0},
                          .effective_nodes = {0},
                          .prior_known = true,
-                         .prior_cpus = "0-3",
-                         .prior_nodes = "",
+                         .reload_was_due = true,
                          .why = "so"};
     lease.holders = {{42, 4711}, {43, 1}};
     lease.knobs = {{{.knob = Knob::hugepages, .node = 3, .page_size = kGiB}, "4", "1", "3", "short"},

@@ -139,6 +139,19 @@ void FakeMachine::check_recorded(const KnobKey& key, const std::string& value) {
         problems.push_back("law 1: " + key.text() + " written as " + value + " without a record");
 }
 
+void FakeMachine::shield(const core::Confine& effect, model::Confinement& confinement) {
+    auto& it = confinement.shield;
+    if (it.kind == model::ShieldKind::none) return;
+    std::vector<std::string> ignored;
+    const auto kept = core::replay(journal, ignored);
+    const auto lease = kept.leases.find(effect.lease);
+    if (lease == kept.leases.end() || lease->second.confinement.shield.cgroup != it.cgroup)
+        problems.push_back("law 1: the shield of " + effect.lease + " is raised without a record");
+    it.problem = partition_problem;
+    it.in_force = partition_problem.empty();
+    if (it.in_force) partitions[it.cgroup] |= state.leases.at(effect.lease).placement.cpus;
+}
+
 void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& inputs) {
     if (before_effect) before_effect(effect);
     act();
@@ -154,6 +167,7 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
     } else if (const auto* confine = std::get_if<core::Confine>(&effect)) {
         auto confinement = state.leases.at(confine->lease).confinement;
         confinement.effective_cpus = state.leases.at(confine->lease).placement.cpus;
+        shield(*confine, confinement);
         inputs.emplace_back(core::Done{.op = confine->op, .confinement = confinement});
     } else if (const auto* inspect = std::get_if<core::InspectUnit>(&effect)) {
         auto confinement = state.leases.at(inspect->lease).confinement;
@@ -161,6 +175,12 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
         confinement.whole_unit = whole_unit;
         inputs.emplace_back(core::Done{.op = inspect->op, .confinement = confinement});
     } else if (const auto* unconfine = std::get_if<core::Unconfine>(&effect)) {
+        const auto& lease = state.leases.at(unconfine->lease);
+        if (const auto at = partitions.find(lease.confinement.shield.cgroup);
+            at != partitions.end() && !unconfine_error) {
+            at->second -= lease.placement.cpus;
+            if (at->second.empty()) partitions.erase(at);
+        }
         inputs.emplace_back(core::Done{.op = unconfine->op, .error = unconfine_error});
     } else if (const auto* ask = std::get_if<core::AskUnit>(&effect)) {
         inputs.emplace_back(core::Done{.op = ask->op, .unit_is_over = unit_is_over});

@@ -42,13 +42,15 @@ public:
 
     std::map<model::KnobKey, std::string> knobs;
     std::map<model::KnobKey, FakePool> pools;
-    std::set<model::KnobKey> refusing;            ///< writes to these fail with EACCES
-    std::optional<model::Error> unconfine_error;  ///< systemd does not put a unit back
-    bool whole_unit = false;                      ///< the caller is its unit's main process
-    std::string cgroup;                           ///< of every caller
-    std::set<std::string> alive;                  ///< leases whose holder lives
-    std::set<std::string> inhabited;              ///< named leases whose slice has processes
-    bool unit_is_over = false;                    ///< of every parked lease: systemd will not start it again
+    std::set<model::KnobKey> refusing;                ///< writes to these fail with EACCES
+    std::optional<model::Error> unconfine_error;      ///< systemd does not put a unit back
+    std::string cgroup;                               ///< of every caller
+    std::map<std::string, model::CpuSet> partitions;  ///< by cgroup
+    std::string partition_problem;                    ///< the kernel does not make one, and says this
+    std::set<std::string> alive;                      ///< leases whose holder lives
+    std::set<std::string> inhabited;                  ///< named leases whose slice has processes
+    bool whole_unit = false;                          ///< the caller is its unit's main process
+    bool unit_is_over = false;                        ///< of every parked lease: systemd will not start it again
     core::Observed observed;
     core::State state;
     std::vector<model::Record> journal;
@@ -89,6 +91,7 @@ private:
     core::Observed observe(const core::Input& input) const;
     void perform(const core::Effect& effect, std::deque<core::Input>& inputs);
     void check_journal();
+    void shield(const core::Confine& effect, model::Confinement& confinement);
     void check_recorded(const model::KnobKey& key, const std::string& value);
     int next_pid_ = 1000;
     std::string acquired_;  ///< by the last input

@@ -7,9 +7,9 @@
 // leaves the cgroup as narrow as it was. Prints "ready" once it owns the name. SIGTERM removes the cgroups it made.
 //
 // org.numalease.Test on the manager's path: AddService(s name, u pid, ay cpus) puts a process into a service of its
-// own, as if it had been started so; with `cpus` the service has a persistent setting. Behave(s) makes it "refuse" the
-// calls that confine, "fail-job", be "deaf" (properties are taken and nothing follows), "vanish" at the next such
-// call, or be "normal" again. Each such call is printed as a line.
+// own, as if it had been started so; with `cpus` an administrator has set them with set-property --runtime. Behave(s)
+// makes it "refuse" the calls that confine, "fail-job", be "deaf" (properties are taken and nothing follows), "vanish"
+// at the next such call, or be "normal" again. Each such call is printed as a line.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -27,6 +27,8 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -49,6 +51,7 @@ struct Unit {
     unsigned main_pid = 0;
     bool delegated = false;
     std::map<std::string, Mask> masks;
+    std::uint64_t memory_max = ~std::uint64_t{0};
     std::map<std::string, std::string> effective;  // file name → text
     sd_event_source* watch = nullptr;
 };
@@ -65,6 +68,7 @@ struct Fake {
     std::string fail;
     std::string behaviour = "normal";
     std::map<std::string, Unit> units;
+    std::set<std::string> dropins;  ///< units whose runtime drop-ins were read
     std::uint32_t jobs = 0;
 };
 
@@ -183,6 +187,7 @@ void job_removed(const std::string& unit, const char* result) {
 
 struct Properties {
     std::map<std::string, Mask> masks;
+    std::optional<std::uint64_t> memory_max;
     std::vector<unsigned> pids;
     bool delegate = false;
     std::string slice = "system.slice";
@@ -213,6 +218,7 @@ int read_value(sd_bus_message* m, const std::string& name, Properties& out) {
         if (r >= 0) out.slice = slice;
         return r;
     }
+    if (name == "MemoryMax") return sd_bus_message_read(m, "v", "t", &out.memory_max.emplace());
     if (name == "DelegateControllers") out.delegate = true;
     return sd_bus_message_skip(m, "v");
 }
@@ -228,9 +234,12 @@ int read_properties(sd_bus_message* m, Properties& out) {
     return r >= 0 ? sd_bus_message_exit_container(m) : r;
 }
 
+std::string bytes_text(std::uint64_t bytes) { return bytes + 1 == 0 ? "infinity" : std::to_string(bytes); }
+
 std::string line_of(const Properties& properties) {
     std::string out;
     for (const auto& [name, mask] : properties.masks) out += ' ' + name + '=' + IndexSet::from_bytes(mask).text();
+    if (properties.memory_max) out += " MemoryMax=" + bytes_text(*properties.memory_max);
     for (const auto pid : properties.pids) out += " PID=" + std::to_string(pid);
     return out;
 }
@@ -308,14 +317,19 @@ int on_start(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     return sd_bus_reply_method_return(m, "o", (std::string(kPath) + "/job/" + std::to_string(fake.jobs)).c_str());
 }
 
-void write_dropin(const Unit& unit, const std::string& property, const Mask& mask) {
+std::string list_text(const Mask& mask) {
     auto list = IndexSet::from_bytes(mask).text();
     for (char& c : list)
         if (c == ',') c = ' ';
+    return list;
+}
+
+void write_dropin(const Unit& unit, const std::string& property, const std::string& value) {
     put(fake.root / "run/systemd/system.control" / (unit.name + ".d") / ("50-" + property + ".conf"),
         "# This is a drop-in unit file extension, created via \"systemctl set-property\"\n"
         "# or an equivalent operation. Do not edit.\n[Service]\n" +
-            property + '=' + list);
+            property + '=' + value);
+    fake.dropins.insert(unit.name);
 }
 
 int on_set_properties(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
@@ -332,11 +346,22 @@ int on_set_properties(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     if (found == fake.units.end()) return no_such_unit(error, name);
     for (const auto& [property, mask] : properties.masks) {
         found->second.masks[property] = mask;
-        write_dropin(found->second, property, mask);
+        write_dropin(found->second, property, list_text(mask));
+    }
+    if (properties.memory_max) {
+        found->second.memory_max = *properties.memory_max;
+        write_dropin(found->second, "MemoryMax", bytes_text(*properties.memory_max));
     }
     later([unit = std::string(name)] {
         if (const auto it = fake.units.find(unit); it != fake.units.end()) apply(it->second);
     });
+    return sd_bus_reply_method_return(m, nullptr);
+}
+
+int on_reload(sd_bus_message* m, void* /*data*/, sd_bus_error* /*error*/) {
+    std::puts("Reload");
+    std::fflush(stdout);
+    fake.dropins.clear();
     return sd_bus_reply_method_return(m, nullptr);
 }
 
@@ -370,6 +395,7 @@ int on_add_service(sd_bus_message* m, void* /*data*/, sd_bus_error* /*error*/) {
     auto& unit = add(name, std::string("/system.slice/") + name);
     const auto* bytes = static_cast<const std::uint8_t*>(data);
     unit.masks["AllowedCPUs"] = Mask(bytes, bytes + size);
+    if (size != 0) write_dropin(unit, "AllowedCPUs", list_text(unit.masks["AllowedCPUs"]));
     unit.main_pid = pid;
     if (!move(unit, pid)) return -EIO;
     apply(unit);
@@ -394,6 +420,20 @@ int get_main_pid(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*
     return sd_bus_message_append(reply, "u", static_cast<Unit*>(data)->main_pid);
 }
 
+int get_memory_max(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*property*/,
+                   sd_bus_message* reply, void* data, sd_bus_error* /*error*/) {
+    return sd_bus_message_append(reply, "t", static_cast<Unit*>(data)->memory_max);
+}
+
+/// A drop-in that was read is gone.
+int get_needs_reload(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*property*/,
+                     sd_bus_message* reply, void* data, sd_bus_error* /*error*/) {
+    const auto& name = static_cast<Unit*>(data)->name;
+    const bool gone =
+        fake.dropins.contains(name) && !fs::exists(fake.root / "run/systemd/system.control" / (name + ".d"));
+    return sd_bus_message_append(reply, "b", gone ? 1 : 0);
+}
+
 int find_unit(sd_bus* /*bus*/, const char* path, const char* /*interface*/, void* /*data*/, void** found,
               sd_bus_error* /*error*/) {
     char* name = nullptr;
@@ -414,6 +454,7 @@ const sd_bus_vtable kManagerTable[] = {
     SD_BUS_METHOD("GetUnitByPID", "u", "o", on_get_unit_by_pid, kAnybody),
     SD_BUS_METHOD("StartTransientUnit", "ssa(sv)a(sa(sv))", "o", on_start, kAnybody),
     SD_BUS_METHOD("SetUnitProperties", "sba(sv)", "", on_set_properties, kAnybody),
+    SD_BUS_METHOD("Reload", "", "", on_reload, kAnybody),
     SD_BUS_METHOD("AttachProcessesToUnit", "ssau", "", on_attach, kAnybody),
     SD_BUS_SIGNAL("JobRemoved", "uoss", 0),
     SD_BUS_VTABLE_END,
@@ -428,6 +469,8 @@ const sd_bus_vtable kServiceTable[] = {
     SD_BUS_VTABLE_START(0),
     SD_BUS_PROPERTY("AllowedCPUs", "ay", get_mask, 0, 0),
     SD_BUS_PROPERTY("AllowedMemoryNodes", "ay", get_mask, 0, 0),
+    SD_BUS_PROPERTY("MemoryMax", "t", get_memory_max, 0, 0),
+    SD_BUS_PROPERTY("NeedDaemonReload", "b", get_needs_reload, 0, 0),
     SD_BUS_PROPERTY("MainPID", "u", get_main_pid, 0, 0),
     SD_BUS_VTABLE_END,
 };

@@ -1,6 +1,7 @@
 """A system service stays in its unit, which is narrowed at runtime and put back."""
 
 import os
+import shutil
 import signal
 
 import bed
@@ -73,11 +74,39 @@ class Unit(bed.Case):
     def test_a_prior_that_was_not_empty_is_written_back(self):
         client, cgroup = self.bed.service(prior=[0b00001111])
         lease = client.active(cores='1')
-        self.assertEqual(lease['confinement']['prior_cpus'], '0-3')
+        self.assertEqual([(it['property'], it['prior'], it['prior_source']) for it in lease['confinement']['settings']],
+                         [('AllowedCPUs', '0-3', 'runtime'), ('AllowedMemoryNodes', '', 'none')])
+        before = ['50-AllowedCPUs.conf']
         self.end(client, lease)
         self.assertEqual(self.bed.allowed_cpus(self.watcher, NAME), [0b00001111])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-3')
         self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-3 AllowedMemoryNodes=0', 'AllowedMemoryNodes='])
+        self.assertEqual(self.dropins(), before)
+        self.assertTrue(self.bed.read(f'{DROPIN}/{before[0]}').endswith('[Service]\nAllowedCPUs=0-3'))
+
+    def test_a_setting_in_a_file_of_the_administrators_own_is_not_overridden(self):
+        client, _ = self.bed.service(prior=[0b00001111])
+        shutil.rmtree(self.bed.root / DROPIN)
+        lease = client.active(cores='1')
+        self.assertEqual(lease['confinement']['kind'], 'affinity')
+        self.assertIn(f'{NAME} has AllowedCPUs=0-3 of its own', lease['confinement']['why'])
+        self.assertEqual(self.put_calls(), [])
+
+    def test_what_somebody_else_sets_meanwhile_is_left_alone(self):
+        client, _ = self.bed.service()
+        lease = client.active(cores='1')
+        self.bed.put(f'{DROPIN}/50-AllowedCPUs.conf', '[Service]\nAllowedCPUs=5-6')
+        ended = self.end(client, lease)
+        self.assertEqual(self.put_calls()[1:], ['AllowedMemoryNodes=0', 'AllowedMemoryNodes='])
+        self.assertEqual(self.dropins(), ['50-AllowedCPUs.conf'])
+        self.assertIn(f'AllowedCPUs of {NAME} was set by somebody else meanwhile and is left alone', ended['notes'])
+
+    def test_systemd_is_made_to_forget_the_unlinked_files_and_only_then(self):
+        client, _ = self.bed.service()
+        lease = client.active(cores='1')
+        self.assertNotIn('Reload', self.bed.systemd.lines)
+        self.end(client, lease)
+        self.assertEqual(self.bed.systemd.lines.count('Reload'), 1)
 
     def test_the_administrators_own_drop_ins_are_not_touched(self):
         own = {f'{DROPIN}/60-admin.conf': '[Service]\nMemoryMax=4G',
@@ -177,7 +206,7 @@ class Unit(bed.Case):
         self.bed.behave(self.watcher, 'normal')
         self.bed.put(f'{CGROUP2.lstrip("/")}{cgroup}/cpuset.cpus.effective', '0-7')
         lease = second.wait(lease, 'active')
-        self.assertEqual(lease['confinement']['prior_cpus'], '', 'what we wrote is no prior')
+        self.assertEqual([it['prior'] for it in lease['confinement']['settings']], ['', ''], 'what we wrote is no prior')
         self.end(second, lease)
         self.assertEqual(self.bed.allowed_cpus(self.watcher, NAME), [])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The machine is the one that the other scenarios expect.
 # timeout: 200
+# variant: default memonly offline
 source "$(dirname "$0")/lib.sh"
 
 sys=/sys/devices/system

@@ -1,0 +1,225 @@
+#include "host/partition.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "host/lines.hpp"
+
+namespace numalease::host {
+
+using model::CpuSet;
+using model::Errc;
+using model::fail;
+using model::Result;
+using model::ShieldKind;
+
+namespace {
+
+constexpr std::size_t kNamed = 6;  ///< of threads and interrupts, in a line for people
+
+std::string file_of(const std::string& cgroup2, const std::string& cgroup, std::string_view name) {
+    return cgroup2 + (cgroup == "/" ? "" : cgroup) + '/' + std::string(name);
+}
+
+std::string parent_of(const std::string& cgroup) { return cgroup.substr(0, cgroup.rfind('/')); }
+
+/// "/a/b/c" → "/a", "/a/b", "/a/b/c".
+std::vector<std::string> levels_of(const std::string& cgroup) {
+    std::vector<std::string> out;
+    for (std::size_t end = cgroup.find('/', 1);; end = cgroup.find('/', end + 1)) {
+        out.push_back(cgroup.substr(0, end));
+        if (end == std::string::npos) return out;
+    }
+}
+
+std::string read_line(const Root& root, const std::string& path) {
+    const auto text = root.read(path);
+    return text ? std::string(model::trim(*text)) : std::string();
+}
+
+/// Format: "0-3,8", "" or "\n".
+CpuSet read_cpus(const Root& root, const std::string& path) {
+    return CpuSet::parse(read_line(root, path)).value_or(CpuSet());
+}
+
+Result<void> write_exclusive(const Root& root, const std::string& path, const CpuSet& cpus) {
+    // An empty write is no write; a line end clears the set.
+    if (auto written = root.write(path, cpus.empty() ? "\n" : cpus.text()); !written) return written;
+    const auto got = read_cpus(root, path);
+    if (got == cpus) return {};
+    return fail(Errc::io, root.full_path(path) + " reads '" + got.text() + "' after '" + cpus.text() + "' was written");
+}
+
+}  // namespace
+
+ShieldKind shields_of_kernel(const Root& root, const std::string& cgroup2) {
+    if (cgroup2.empty()) return ShieldKind::none;
+    if (root.exists(cgroup2 + "/cpuset.cpus.isolated")) return ShieldKind::path;
+    const auto controllers = read_line(root, cgroup2 + "/cgroup.controllers");
+    for (const auto word : words_of(controllers))
+        if (word == "cpuset") return ShieldKind::slice;
+    return ShieldKind::none;
+}
+
+std::string limits_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    std::string out;
+    for (const std::string name :
+         {"memory.max", "memory.high", "memory.swap.max", "cpu.max", "io.max", "cpuset.cpus"}) {
+        const auto value = read_line(root, file_of(cgroup2, cgroup, name));
+        // Format of cpu.max: "max 100000" without a limit.
+        if (value.empty() || value == "max" || value.starts_with("max ")) continue;
+        out += (out.empty() ? "" : ", ") + name + '=' + value.substr(0, value.find('\n'));
+    }
+    return out;
+}
+
+std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, std::string cgroup) {
+    std::optional<std::uint64_t> least;
+    for (; cgroup.size() > 1; cgroup = parent_of(cgroup)) {
+        const auto value =
+            model::parse_unsigned(read_line(root, file_of(cgroup2, cgroup, "pids.max")), "pids.max", ~std::uint64_t{0});
+        if (value) least = least ? std::min(*least, *value) : *value;
+    }
+    return least;
+}
+
+Result<std::string> read_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto text = root.read(file_of(cgroup2, cgroup, "cpuset.cpus.partition"));
+    if (!text) return std::unexpected(text.error());
+    return std::string(model::trim(*text));
+}
+
+std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup,
+                                    const CpuSet& cpus) {
+    for (const auto& level : levels_of(cgroup)) {
+        const auto above = parent_of(level);
+        for (const auto& name : root.list(cgroup2 + above)) {
+            const auto sibling = above + '/' + name;
+            const auto taken = read_cpus(root, file_of(cgroup2, sibling, "cpuset.cpus.exclusive")) & cpus;
+            if (!taken.empty()) return sibling + " has CPUs " + taken.text() + " for itself (cpuset.cpus.exclusive)";
+            if (level != cgroup || sibling == cgroup) continue;
+            const auto own = read_cpus(root, file_of(cgroup2, sibling, "cpuset.cpus")) & cpus;
+            if (!own.empty()) return sibling + " has CPUs " + own.text() + " in its own cpuset.cpus (AllowedCPUs=)";
+        }
+    }
+    return {};
+}
+
+Result<std::string> begin_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    if (auto written = root.write(file_of(cgroup2, cgroup, "cpuset.cpus.partition"), "root"); !written)
+        return std::unexpected(written.error());
+    return read_partition(root, cgroup2, cgroup);
+}
+
+Result<void> end_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto now = read_partition(root, cgroup2, cgroup);
+    if (!now || !now->starts_with("root")) return {};
+    const auto path = file_of(cgroup2, cgroup, "cpuset.cpus.partition");
+    if (auto written = root.write(path, "member"); !written) return root.exists(path) ? written : Result<void>();
+    const auto after = read_partition(root, cgroup2, cgroup);
+    if (!after || *after == "member") return {};
+    return fail(Errc::io, root.full_path(path) + " reads '" + *after + "' after 'member' was written");
+}
+
+Result<void> hand_down(const Root& root, const std::string& cgroup2, const std::string& cgroup, const CpuSet& cpus) {
+    for (const auto& level : levels_of(cgroup)) {
+        const auto path = file_of(cgroup2, level, "cpuset.cpus.exclusive");
+        const auto now = read_cpus(root, path);
+        if (now.covers(cpus)) continue;
+        if (auto written = write_exclusive(root, path, now | cpus); !written) return written;
+    }
+    return {};
+}
+
+Result<void> take_back(const Root& root, const std::string& cgroup2, const std::string& cgroup, const CpuSet& cpus) {
+    Result<void> out;
+    auto levels = levels_of(cgroup);
+    std::ranges::reverse(levels);
+    for (const auto& level : levels) {
+        const auto path = file_of(cgroup2, level, "cpuset.cpus.exclusive");
+        const auto now = read_cpus(root, path);
+        if (!now.intersects(cpus)) continue;
+        if (auto written = write_exclusive(root, path, now - cpus); !written && root.exists(path)) out = written;
+    }
+    return out;
+}
+
+// ── What still runs ──────────────────────────────────────────────────────────────────────────────────────────────
+
+namespace {
+
+/// Names with how often each was there; the first few, then a count.
+std::string listed(const std::map<std::string, unsigned>& names) {
+    std::string out;
+    std::size_t shown = 0;
+    for (const auto& [name, count] : names) {
+        if (shown++ == kNamed) return out + ", and " + std::to_string(names.size() - kNamed) + " more kinds";
+        out += (out.empty() ? "" : ", ") + name + (count > 1 ? " ×" + std::to_string(count) : "");
+    }
+    return out;
+}
+
+/// "ksoftirqd/3" → "ksoftirqd": there is one for each CPU.
+std::string kind_of_thread(std::string_view name) { return std::string(name.substr(0, name.find('/'))); }
+
+/// Field 9 of /proc/PID/stat, after a name that may hold anything. Source: proc(5); include/linux/sched.h.
+bool is_kernel_thread(std::string_view stat) {
+    constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD
+    constexpr std::size_t kFlags = 6;                    // counted from the state, which is field 3
+    const auto end = stat.rfind(')');
+    if (end == std::string_view::npos) return false;
+    const auto words = words_of(stat.substr(end + 1));
+    const auto flags = words.size() > kFlags ? model::parse_unsigned(words[kFlags], "flags", ~std::uint32_t{0})
+                                             : Result<std::uint64_t>(0);
+    return flags && (*flags & kKernelThread) != 0;
+}
+
+CpuSet allowed_of(std::string_view status) {
+    constexpr std::string_view kField = "Cpus_allowed_list:";
+    for (const auto line : lines_of(status))
+        if (line.starts_with(kField)) return CpuSet::parse(model::trim(line.substr(kField.size()))).value_or(CpuSet());
+    return {};
+}
+
+std::map<std::string, unsigned> kernel_threads_on(const Root& proc, const CpuSet& cpus) {
+    std::map<std::string, unsigned> out;
+    for (const auto& pid : proc.list("")) {
+        if (pid.empty() || pid.find_first_not_of("0123456789") != std::string::npos) continue;
+        const auto stat = proc.read(pid + "/stat");
+        if (!stat || !is_kernel_thread(*stat)) continue;
+        const auto status = proc.read(pid + "/status");
+        const auto comm = proc.read(pid + "/comm");
+        if (status && comm && allowed_of(*status).intersects(cpus)) ++out[kind_of_thread(model::trim(*comm))];
+    }
+    return out;
+}
+
+std::map<std::string, unsigned> interrupts_on(const Root& proc, const CpuSet& cpus) {
+    std::map<std::string, unsigned> out;
+    for (const auto& irq : proc.list("irq")) {
+        const auto path = "irq/" + irq;
+        if (!read_cpus(proc, path + "/effective_affinity_list").intersects(cpus)) continue;
+        // A folder in it is named after the device that asked for it; without one nothing is served.
+        for (const auto& name : proc.list(path))
+            if (!proc.list(path + '/' + name).empty() || name.find('.') != std::string::npos) {
+                ++out[irq + " (" + name + ')'];
+                break;
+            }
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string what_still_runs_on(const Root& proc, const CpuSet& cpus) {
+    const auto threads = kernel_threads_on(proc, cpus);
+    const auto interrupts = interrupts_on(proc, cpus);
+    std::string out;
+    if (!threads.empty()) out = "kernel threads bound to them (" + listed(threads) + ')';
+    if (!interrupts.empty()) out += (out.empty() ? "" : "; ") + ("interrupts " + listed(interrupts));
+    return out.empty() ? out : "still run on CPUs " + cpus.text() + ": " + out;
+}
+
+}  // namespace numalease::host

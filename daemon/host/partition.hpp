@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+
+#include "host/root.hpp"
+#include "model/lease.hpp"
+
+/// cpuset partitions: CPUs on which nothing runs but what is in one cgroup.
+/// Source: admin-guide/cgroup-v2.rst, "cpuset.cpus.partition" and "cpuset.cpus.exclusive".
+namespace numalease::host {
+
+/// The best that this kernel can: `path` from Linux 6.8 on (it has cpuset.cpus.isolated), else `slice`.
+model::ShieldKind shields_of_kernel(const Root& root, const std::string& cgroup2);
+
+/// Limits of a cgroup that a process which leaves it would escape, as their files and values, "memory.max=1G";
+/// empty where there are none. `pids.max` is not among them: a scope can be given the same.
+std::string limits_of(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+/// The least `pids.max` of a cgroup and all above it; empty: no limit.
+std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, std::string cgroup);
+
+/// "root", "member", "root invalid (Cpu list in cpuset.cpus not exclusive)".  Errors: unsupported where it is gone.
+model::Result<std::string> read_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+
+/// What keeps `cpus` from becoming a partition at `cgroup`, before anything is written: exclusive CPUs of others, and
+/// siblings whose own cpuset.cpus has some of them. Empty: nothing does.
+std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup,
+                                    const model::CpuSet& cpus);
+
+/// Makes the cgroup a partition and reads back what the kernel says. Errors: io, unsupported.
+model::Result<std::string> begin_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+/// Back to an ordinary member, read back. Nothing to do where it is gone, or where somebody made it something else.
+model::Result<void> end_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+
+/// Adds `cpus` to cpuset.cpus.exclusive from the top down to `cgroup`: each level hands them to the next.
+model::Result<void> hand_down(const Root& root, const std::string& cgroup2, const std::string& cgroup,
+                              const model::CpuSet& cpus);
+/// Takes them out again from `cgroup` up, read back. What is gone, or has none of them, is left alone.
+model::Result<void> take_back(const Root& root, const std::string& cgroup2, const std::string& cgroup,
+                              const model::CpuSet& cpus);
+
+/// What a partition cannot move off `cpus`, one line for people: kernel threads that are bound there, and interrupts
+/// that are served there. Empty: nothing.
+std::string what_still_runs_on(const Root& proc, const model::CpuSet& cpus);
+
+}  // namespace numalease::host
