@@ -54,7 +54,7 @@ model::Result<void> add_shield(Confinement& it, const model::Caller& caller, con
 
 /// As the lease would be confined now; with its shield, where it asks for one.
 model::Result<Confinement> Stepper::confinement_of(const Lease& lease) const {
-    auto out = choose_confinement(lease.caller, lease.id, observed_.systemd);
+    auto out = choose_confinement(lease, observed_.systemd);
     if (!lease.request.shield) return out;
     if (const auto parent = state_.leases.find(lease.caller.parent); parent != state_.leases.end()) {
         if (!parent->second.confinement.shield.in_force)
@@ -118,7 +118,7 @@ model::CpuSet shielded_cpus(const State& state, const std::string& cgroup) {
 }
 
 bool has_touched_machine(const Lease& lease) {
-    if (lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known) return true;
+    if (model::is_unit(lease.confinement.kind) && lease.confinement.prior_known) return true;
     if (!lease.confinement.masks.empty()) return true;
     return lease.confinement.shield.kind != ShieldKind::none && lease.stage >= Stage::confine;
 }

@@ -96,7 +96,7 @@ void Confiner::read_masks(const JobPtr& job) const {
 void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
-    auto slice = it.slice;
+    auto slice = it.kind == ConfinementKind::slice ? std::string("system.slice") : it.slice;
     if (it.kind == ConfinementKind::unit) {
         const auto& cgroup = job->lease.caller.cgroup;
         const auto above = cgroup.substr(0, cgroup.rfind('/'));
@@ -162,6 +162,7 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     switch (lease.confinement.kind) {
         case ConfinementKind::scope: return joins ? attach(job) : ensure_keeper(job, [=, this] { start_scope(job); });
         case ConfinementKind::unit: return joins ? verify(job) : ensure_keeper(job, [=, this] { set_unit(job); });
+        case ConfinementKind::slice: return joins ? join_slice(job) : ensure_keeper(job, [=, this] { set_slice(job); });
         case ConfinementKind::affinity:
         case ConfinementKind::none: return track(job);
     }

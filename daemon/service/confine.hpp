@@ -18,6 +18,7 @@ namespace numalease::service {
 ///
 /// scope: StartTransientUnit → JobRemoved → the process's own cgroup → cpuset.cpus.effective → Done
 /// unit:  SetUnitProperties (runtime) → the unit's cgroup → cpuset.cpus.effective → Done; taken away as DESIGN §4 says
+/// slice: SetUnitProperties (runtime) on the slice of a named lease, before anybody joins
 /// affinity: the client does it; a tracking cgroup where one can be made, so that the last process ends the lease
 class Confiner {
 public:
@@ -32,6 +33,8 @@ public:
     void inspect(std::uint64_t op, const model::Lease& lease);
     void confine(std::uint64_t op, const model::Lease& lease, const model::Process& process);
     void unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology);
+    /// Whether the unit of a parked lease has ended for good; the answer is Done::unit_is_over.
+    void ask_unit(std::uint64_t op, const model::Lease& lease);
     /// Removes the tracking cgroup of a lease that is over. What is still populated stays.
     void forget(const model::Lease& lease) const;
 
@@ -60,6 +63,11 @@ private:
     void send_scope(const JobPtr& job);
     void attach(const JobPtr& job);
     void set_unit(const JobPtr& job);
+    void set_slice(const JobPtr& job);
+    void verify_slice(const JobPtr& job);
+    void join_slice(const JobPtr& job);
+    void look_at_unit(const JobPtr& job);
+    void answer_about_unit(const JobPtr& job, bool over);
     void track(const JobPtr& job);
     void verify(const JobPtr& job);
     void put_back(const JobPtr& job);

@@ -75,6 +75,19 @@ int read_fact(sd_bus_message* from, std::string_view name, UnitFacts& out) {
         out.main_pid = static_cast<int>(pid);
         return r;
     }
+    if (name == "SubState") {
+        const char* text = nullptr;
+        const int r = sd_bus_message_read(from, "v", "s", &text);
+        if (r > 0) out.sub_state = text;
+        return r;
+    }
+    if (name == "Job") {
+        std::uint32_t id = 0;
+        const char* path = nullptr;
+        const int r = sd_bus_message_read(from, "v", "(uo)", &id, &path);
+        out.has_job = id != 0;
+        return r;
+    }
     if (name == "NeedDaemonReload") {
         int flag = 0;
         const int r = sd_bus_message_read(from, "v", "b", &flag);
@@ -100,13 +113,18 @@ bool is_there(sd_bus* bus) {
     return made >= 0 && sd_bus_message_read(answer, "b", &owned) >= 0 && owned != 0;
 }
 
+/// "Unit x.service not loaded.", or, where properties of one are to be set that has no file any more, "not found".
+bool is_not_loaded(const model::Error& error) {
+    return error.detail.find("not loaded") != std::string::npos || error.detail.find("not found") != std::string::npos;
+}
+
 void subscribe(Later& later, sd_bus* bus) {
     auto call = manager_call(bus, "Subscribe");
     if (call) later.call(bus, std::move(*call), 0, [](const Result<sd_bus_message*>&) {});
 }
 
 Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit) {
-    auto call = manager_call(bus, "GetUnit");
+    auto call = manager_call(bus, unit.ends_with(".slice") ? "LoadUnit" : "GetUnit");
     if (!call) return call;
     const int r = sd_bus_message_append(call->get(), "s", unit.c_str());
     return filled(std::move(call), r);

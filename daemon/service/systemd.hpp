@@ -24,6 +24,8 @@ using Settings = std::vector<std::pair<model::UnitProperty, std::string>>;
 struct UnitFacts {
     std::map<std::string, std::string> values;  ///< of model::kUnitProperties, as text
     int main_pid = 0;
+    std::string sub_state;
+    bool has_job = false;       ///< something is queued for it
     bool needs_reload = false;  ///< a file of it changed on disk since systemd read it
 };
 
@@ -32,7 +34,10 @@ bool is_there(sd_bus* bus);
 /// Without it the manager sends no JobRemoved.
 void subscribe(Later& later, sd_bus* bus);
 
+/// A slice is loaded: it needs no file, and may be one that nobody has used yet.
 model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
+/// GetUnit's answer for a unit that has ended and was forgotten.
+bool is_not_loaded(const model::Error& error);
 /// Properties.GetAll of every interface of a unit's object.
 model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
 model::Result<UnitFacts> read_facts(sd_bus_message* reply);

@@ -207,9 +207,12 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
                                            "Nodes", "Cores", "Threads", nullptr);
         drop_if_deaf(connection, kMostUnreadSignals);
     }
-    if (after != nullptr && (before == nullptr || before->state != after->state))
+    const bool parking =
+        before != nullptr && after != nullptr && before->parked.has_value() != after->parked.has_value();
+    if (after != nullptr && (before == nullptr || before->state != after->state || parking))
         log::event(log::Level::info, log::kLease,
-                   "lease " + lease.id + " is " + std::string(model::text_of(lease.state)), lease_fields(lease));
+                   "lease " + lease.id + " is " + (lease.parked ? "parked" : std::string(model::text_of(lease.state))),
+                   lease_fields(lease));
     if (before != nullptr && after != nullptr && before->oom_kills != after->oom_kills)
         log::event(log::Level::warning, log::kOutOfMemory, "lease " + lease.id + " " + lease.notes.back(),
                    lease_fields(lease));

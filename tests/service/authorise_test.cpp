@@ -64,6 +64,10 @@ TEST(Authorise, DroppingCachesIsAnActionOfItsOwn) {
     EXPECT_EQ(actions_of(request("page-cache", "drop")), (std::vector{Action::acquire, Action::drop_caches}));
 }
 
+TEST(Authorise, ANamedLeaseIsASliceOfTheSystem) {
+    EXPECT_EQ(actions_of(request("name", "llama")), (std::vector{Action::acquire, Action::manage}));
+}
+
 TEST(Authorise, MembershipComesFromTheAccountAndAMissingGroupHasNoMembers) {
     EXPECT_TRUE(is_member(0, "root"));
     EXPECT_FALSE(is_member(0, "no-such-group-at-all"));
