@@ -2,13 +2,14 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
-#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
 #include "client/app.hpp"
 #include "client/enter.hpp"
+#include "client/obtain.hpp"
 #include "client/output.hpp"
 #include "client/render.hpp"
 #include "client/report.hpp"
@@ -21,8 +22,6 @@ using model::Result;
 
 namespace {
 
-constexpr auto kProgressEvery = std::chrono::minutes(1);
-
 struct RunOptions {
     Typed typed;
     bool quiet = false;
@@ -31,26 +30,21 @@ struct RunOptions {
     std::string report;
 };
 
-/// At a terminal somebody sees the progress and can interrupt.
-bool at_terminal() { return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0; }
+/// systemd started this very process, not a shell above it.  Source: systemd.exec(5), SYSTEMD_EXEC_PID.
+bool is_service() {
+    const char* pid = std::getenv("SYSTEMD_EXEC_PID");
+    return pid != nullptr && pid == std::to_string(getpid());
+}
+
+Waiting who_waits() {
+    if (is_service()) return std::getenv("NOTIFY_SOCKET") != nullptr ? Waiting::usual : Waiting::in_service;
+    return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 ? Waiting::at_terminal : Waiting::usual;
+}
 
 Result<void> check_command(const Argv& command) {
     if (command.empty()) return fail(Errc::invalid_request, "no command; say numa-leasectl run [OPTIONS] -- COMMAND");
     if (const auto refusal = container_refusal(command)) return fail(Errc::invalid_request, *refusal);
     return {};
-}
-
-/// From the request to the active lease.
-Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool quiet) {
-    const auto acquired = daemon.acquire(request);
-    if (!acquired) return std::unexpected(acquired.error());
-    const auto state = model::get_text(acquired->lease, "state");
-    if (state == "active") return acquired->lease;
-    if (state == "queued" && !quiet) say(progress_line(acquired->lease));
-    return daemon.wait(acquired->id, "active", kProgressEvery, [&] {
-        if (quiet) return;
-        if (const auto lease = daemon.lease(acquired->id)) say(progress_line(*lease));
-    });
 }
 
 /// The lease's command, once it is ours. The topology was asked for before the lease: from here on nothing more is
@@ -140,7 +134,7 @@ int run(const Globals& globals, const RunOptions& options) {
     if (auto checked = check_command(globals.command); !checked) return say_failure(checked.error());
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
-    const auto asked = build_request(options.typed, globals.command, current_environment(), library, at_terminal());
+    const auto asked = build_request(options.typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
     return options.unleased ? run_unleased(globals, options, library, *asked)
                             : run_leased(globals, options, library, *asked);
@@ -150,7 +144,7 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
     if (const auto refusal = container_refusal(globals.command))
         return say_failure({Errc::invalid_request, *refusal, 0});
     const auto library = load_library();
-    const auto asked = build_request(typed, globals.command, current_environment(), library, at_terminal());
+    const auto asked = build_request(typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
     auto daemon = reach(globals.endpoint, Need::looking);
     if (!daemon) return say_failure(daemon.error());
@@ -230,7 +224,7 @@ void add_exec(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
     const auto expand = std::make_shared<bool>(false);
     const auto quiet = std::make_shared<bool>(false);
-    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
     verb.add_flag("-q,--quiet", *quiet, "say nothing about the grant");
     verb.callback([&globals, id, expand, quiet] {

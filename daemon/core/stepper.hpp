@@ -34,6 +34,8 @@ model::Micros retry_delay(unsigned failures);
 /// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
 model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
 
+/// The same for a lease; one with a name is a slice.
+model::Confinement choose_confinement(const model::Lease& lease, bool systemd);
 /// Makes a chosen confinement a cpuset partition, or moves it into the slice that is one. Pure.
 /// Errors: unsupported, with the reason.
 model::Result<void> add_shield(model::Confinement& it, const model::Caller& caller, const ShieldFacts& facts);
@@ -44,6 +46,9 @@ bool has_touched_machine(const model::Lease& lease);
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);
 
+/// What a lease still has to get of its promise, per node.
+std::map<unsigned, model::Bytes> outstanding(const model::Lease& lease, const Observed& observed);
+
 /// The work of one step: a copy of the state that is changed in place, and what came of it.
 class Stepper {
 public:
@@ -52,6 +57,7 @@ public:
     void operator()(const Acquire& input);
     void operator()(const Join& input);
     void operator()(const HolderGone& input);
+    void operator()(const OutOfMemory& input);
     void operator()(const Release& input);
     void operator()(const Stop& input);
     void operator()(const Done& input);
@@ -98,7 +104,9 @@ private:
     bool stage_is_done(const model::Lease& lease) const;
     // confinement.cpp: what is set on its unit
     void choose_settings(model::Lease& lease) const;
-    void settle_settings(model::Lease& lease, model::Bytes unit_memory) const;
+    std::optional<model::Bytes> memory_limit(const model::Lease& lease) const;
+    void settle_settings(model::Lease& lease, model::Bytes unit_memory);
+    void start_new_run(model::Caller& caller);
     const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);
@@ -114,11 +122,24 @@ private:
     void look_for_offline_cpus();
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
+    bool is_unconfining(const model::LeaseId& id) const;
     std::uint64_t lease_op(const model::LeaseId& id);
+
+    // parking.cpp: leases whose holder may come back
+    static bool may_come_back(const model::Lease& lease);
+    void park(model::Lease& lease, const std::string& why);
+    void unpark(model::Lease& lease);
+    void recover_active(model::Lease& lease, bool alive);
+    void ask_unit(const model::LeaseId& id);
+    bool unit_answered(const Done& done);
+    void look_at_parked(model::Lease& lease);
+    bool take_up(const Acquire& input);
+    bool take_up_named(const Acquire& input);
 
     // shield.cpp
     model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
     std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_settled(model::Lease& lease);
     void shield_done(model::Lease& lease);
 
     // queue.cpp: admission
@@ -139,6 +160,7 @@ private:
     std::vector<Effect> effects_;
     std::vector<Report> reports_;
     std::optional<model::Error> refusal_;
+    model::LeaseId acquired_;
 };
 
 }  // namespace numalease::core

@@ -49,6 +49,7 @@ struct Wait {
 /// What a client asks for: the same names on the command line, in YAML and on the bus.
 struct Request {
     std::string policy;
+    std::string name;  ///< a lease that units and containers join: numalease-NAME.slice. Empty: the caller's own
     Choice sockets;
     Choice nodes;
     std::optional<unsigned> cores;
@@ -56,6 +57,7 @@ struct Request {
     std::string near;  ///< "pci:ADDR", "gpu:N", "netdev:NAME", "block:NAME"; empty: no wish
     std::optional<Bytes> memory;
     bool memory_is_estimate = false;  ///< derived from a model file; places, but never caps
+    std::optional<Bytes> memory_max;  ///< the most the lease may use, where its nodes could give more
     Mempolicy mempolicy = Mempolicy::automatic;
     std::map<unsigned, unsigned> weights;  ///< node → 1..255, with mempolicy weighted
     Balancing numa_balancing = Balancing::automatic;
@@ -69,6 +71,8 @@ struct Request {
     bool isolated = false;  ///< CPUs in the kernel's isolcpus= list may be leased
     Wait wait;
     std::optional<Micros> time;  ///< ends by itself after this
+    Micros grace{
+        30'000'000};  ///< how long it is kept for a holder that comes back: a named lease, a unit that restarts
     std::string reason;
     std::string command;             ///< for people: what will run
     std::set<std::string> required;  ///< fields whose lever must be had or the lease is refused

@@ -27,6 +27,7 @@ public:
     [[nodiscard]] std::vector<model::KnobKey> all_knobs();
 
 private:
+    [[nodiscard]] core::NamedFacts named_facts(const model::Lease& lease) const;
     [[nodiscard]] core::ShieldFacts shield_facts(const core::State& state, const core::Input& input) const;
     [[nodiscard]] model::CpuSet foreign_cpus(const core::State& state) const;
     void find_scopes(const std::string& directory, int depth);
@@ -35,6 +36,7 @@ private:
     const Site& site_;
     model::Topology topology_;
     std::string fingerprint_;
+    bool loses_masks_ = false;
     std::vector<std::string> scopes_;  ///< cgroups of surviving numalease-*.scope, found at start
 };
 

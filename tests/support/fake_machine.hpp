@@ -48,6 +48,9 @@ public:
     std::map<std::string, model::CpuSet> partitions;  ///< by cgroup
     std::string partition_problem;                    ///< the kernel does not make one, and says this
     std::set<std::string> alive;                      ///< leases whose holder lives
+    std::set<std::string> inhabited;                  ///< named leases whose slice has processes
+    bool whole_unit = false;                          ///< the caller is its unit's main process
+    bool unit_is_over = false;                        ///< of every parked lease: systemd will not start it again
     core::Observed observed;
     core::State state;
     std::vector<model::Record> journal;
@@ -91,6 +94,7 @@ private:
     void shield(const core::Confine& effect, model::Confinement& confinement);
     void check_recorded(const model::KnobKey& key, const std::string& value);
     int next_pid_ = 1000;
+    std::string acquired_;  ///< by the last input
 };
 
 /// "--node 0 numa-balancing=off required=numa-balancing": fields of a request separated by blanks.

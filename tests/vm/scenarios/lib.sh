@@ -65,6 +65,72 @@ cgroup_of() {
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 
+# The installed client, else the payload's.
+# shellcheck disable=SC2034 # for scenarios
+ctl=$(command -v numa-leasectl || echo "$SHARE/bin/numa-leasectl")
+
+no_leases() { [[ $("$ctl" list) == "no leases" ]]; }
+
+# As root in a login session over SSH: a scope of its own for each lease.
+as_root() {
+    grep -qsFf /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys ||
+        cat /root/.ssh/id_ed25519.pub >>/root/.ssh/authorized_keys
+    as_user root "$@"
+}
+
+# pool NODE [FILE]: a count of the node's 2 MiB pages; nr_hugepages by default.
+pool() { cat "/sys/devices/system/node/node$1/hugepages/hugepages-2048kB/${2:-nr_hugepages}"; }
+
+# snapshot: what a lease may change, a line each: knobs, page counts, properties and files of units, partitions, and the
+# masks of every thread that is not the kernel's.
+snapshot() {
+    local file
+    for file in /proc/sys/kernel/numa_balancing /proc/sys/vm/zone_reclaim_mode \
+        /sys/kernel/mm/transparent_hugepage/{enabled,defrag} /sys/kernel/mm/mempolicy/weighted_interleave/* \
+        /sys/devices/system/node/node*/hugepages/hugepages-*/{nr,surplus}_hugepages; do
+        [[ ! -r $file ]] || printf 'knob %s: %s\n' "$file" "$(<"$file")"
+    done
+    find /run/systemd/system.control /run/systemd/transient /etc/systemd/system.control -type f 2>/dev/null |
+        grep -v 'session-.*scope' | sort | sed 's/^/file /' || true
+    systemctl show --property=Id,AllowedCPUs,AllowedMemoryNodes,MemoryMax '*.service' '*.slice' |
+        awk 'BEGIN { RS = ""; FS = "\n" } { gsub("\n", " "); print "unit " $0 }' |
+        grep -E '(AllowedCPUs|AllowedMemoryNodes|MemoryMax)=[0-9]' | sort || true
+    find /sys/fs/cgroup -name cpuset.cpus.partition -exec grep -Hv '^member' {} + | sort || true
+    for file in /proc/[0-9]*/task/[0-9]*/status; do
+        awk -v task="${file%/status}" '
+            /^Name:/ { name = $2 }
+            /^VmSize:/ { user = 1 }
+            /^Cpus_allowed_list:/ { cpus = $2 }
+            /^Mems_allowed_list:/ { mems = $2 }
+            END { if (user) print "task", task, name, cpus, mems }' "$file" 2>/dev/null || true
+    done
+}
+
+# assert_as_before BEFORE: a snapshot taken now says the same, apart from tasks that came or went.
+assert_as_before() {
+    local before=$1 after
+    after=$(mktemp)
+    snapshot >"$after"
+    # Only tasks that both saw, under the same name.
+    awk 'FNR == 1 { part++ }
+        $1 != "task" { if (part == 1) was[$0]; else { if (!($0 in was)) { print "new: " $0; bad = 1 } delete was[$0] } next }
+        part == 1 { mask[$2 " " $3] = $4 " " $5; next }
+        ($2 " " $3) in mask && mask[$2 " " $3] != $4 " " $5 { print $2, $3 ": " $4, $5 ", was " mask[$2 " " $3]; bad = 1 }
+        END { for (line in was) { print "gone: " line; bad = 1 } exit bad }' "$before" "$after" ||
+        fail "the machine is not as it was"
+}
+
+# Writes /run/in-a-box: it runs a command in a cgroup of its own below a unit that was delegated, as a container runtime
+# would. A file, because systemd takes `$$` in an argument for an escaped dollar.
+make_box() {
+    cat >/run/in-a-box <<'EOF'
+#!/bin/bash
+group=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/inner
+mkdir "$group" && echo $$ >"$group/cgroup.procs" && exec "$@"
+EOF
+    chmod +x /run/in-a-box
+}
+
 # as_it_was PID [LEASE...]: what may not change under leases while something happens to the daemon: start time and masks
 # of every thread, the nodes where the memory of the process's own is (not how much: khugepaged fills holes), and state and
 # start of the leases, as listed.
