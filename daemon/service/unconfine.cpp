@@ -20,7 +20,10 @@ constexpr std::uint64_t kPolls = 1'000;
 
 constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
-bool is_gone(const model::Error& error) { return error.detail.find("not loaded") != std::string::npos; }
+/// A transient unit is "not found" once it has been collected.
+bool is_gone(const model::Error& error) {
+    return error.detail.find("not loaded") != std::string::npos || error.detail.find("not found") != std::string::npos;
+}
 
 }  // namespace
 
