@@ -32,6 +32,7 @@ struct VerbRow {
 
 void add_run(CLI::App& verb, Globals& globals);
 void add_exec(CLI::App& verb, Globals& globals);
+void add_hold(CLI::App& verb, Globals& globals);
 void add_plan(CLI::App& verb, Globals& globals);
 void add_status(CLI::App& verb, Globals& globals);
 void add_list(CLI::App& verb, Globals& globals);

@@ -17,7 +17,7 @@ using model::Result;
 namespace {
 
 /// Fields without an option of their own name and value.
-constexpr std::array<std::string_view, 4> kNoOption{"memory-is-estimate", "command", "required", "wait"};
+constexpr std::array<std::string_view, 5> kNoOption{"name", "memory-is-estimate", "command", "required", "wait"};
 constexpr std::array<std::string_view, 3> kFlags{"share", "shield", "isolated"};
 constexpr std::array<std::string_view, 13> kLevers{
     "memory-max", "socket",     "node",         "near",      "mempolicy",  "weights", "numa-balancing",
@@ -54,6 +54,7 @@ std::string help_of(std::string_view field) {
         {"shield", "nobody else's thread runs on the leased CPUs; one core of the machine stays free of leases"},
         {"isolated", "CPUs of the kernel's isolcpus= may be leased"},
         {"time", "the lease ends by itself after this"},
+        {"grace", "kept so long for its unit to start again, or for the next hold (default 30s)"},
     }};
     for (const auto& [name, help] : kHelp)
         if (name == field) return std::string(help);
@@ -238,6 +239,26 @@ void add_request_options(CLI::App& app, Typed& typed) {
         ->type_name("[=FIELD,…]")
         ->group(when);
     app.add_flag("--best-effort", typed.best_effort, "go on without what cannot be had")->group(when);
+}
+
+void fill_from(Typed& typed, const policies::LeaseFile& definition) {
+    const auto has = [&](const char* field) { return typed.fields.contains(field); };
+    const bool placed = has("node") || has("socket");
+    const bool mempolicy = has("mempolicy") || !typed.interleave.empty();
+    for (const auto& [field, text] : definition.fields) {
+        if (field == "wait") {
+            if (typed.wait.empty() && !typed.no_wait) typed.wait = text;
+        } else if (field == "required") {
+            if (typed.require.empty() && !typed.best_effort) typed.require = text;
+        } else if ((placed && (field == "node" || field == "socket")) ||
+                   (mempolicy && (field == "mempolicy" || field == "weights")) ||
+                   (typed.exclusive && field == "share")) {
+            continue;
+        } else {
+            typed.fields.emplace(field, text);
+        }
+    }
+    if (typed.model.empty()) typed.model = definition.model;
 }
 
 Result<Asked> build_request(const Typed& typed, const Argv& command, const Env& user_env,

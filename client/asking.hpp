@@ -52,6 +52,9 @@ enum class Waiting {
                   ///< out
 };
 
+/// What a definition of a named lease says where nothing was typed.
+void fill_from(Typed& typed, const policies::LeaseFile& definition);
+
 /// The request: policy, then what was typed. `command` is what will run.
 /// Errors: invalid_request (a contradiction, a malformed value), unreadable (policy, model).
 model::Result<Asked> build_request(const Typed& typed, const Argv& command, const Env& user_env,

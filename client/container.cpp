@@ -120,8 +120,13 @@ std::optional<std::string> container_refusal(const Argv& argv) {
     else
         use = "numa-leasectl run -- sh -c 'exec " + client +
               " run --cpuset-cpus=$NUMA_LEASE_CPUS --cpuset-mems=$NUMA_LEASE_NODES IMAGE …'";
+    const bool composes = verb.text.ends_with(" up") || client.ends_with("-compose");
+    const std::string named =
+        composes ? "`cgroup_parent: numalease-NAME.slice` (numa-leasectl show NAME --as compose)"
+                 : client + " run --cgroup-parent=numalease-NAME.slice … (numa-leasectl show NAME --as " +
+                       (client == "podman" ? "quadlet)" : "docker)");
     return client + verb.text + ": its container has a cgroup of its own, so a lease would confine only the client; " +
-           "use instead: " + use;
+           "use instead: " + use + "; or in a named lease (numa-leasectl hold NAME): " + named;
 }
 
 }  // namespace numalease::client

@@ -123,7 +123,9 @@ LeaseFacts facts_of(const std::string& id, const model::Placement& placement, co
         if (model::get_number(nodes[i], "id") != i) facts.node_numbers_have_gaps = true;
     const bool by_cgroup =
         confinement.kind == model::ConfinementKind::scope || confinement.kind == model::ConfinementKind::unit;
-    facts.contained = by_cgroup && !confinement.effective_cpus.empty();
+    // Nobody is in a slice yet when it is granted.
+    facts.contained =
+        (by_cgroup && !confinement.effective_cpus.empty()) || confinement.kind == model::ConfinementKind::slice;
     return facts;
 }
 

@@ -57,21 +57,21 @@ int stop(const Globals& globals, const std::string& id, const std::string& grace
 void add_wait(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
     const auto until = std::make_shared<std::string>("ended");
-    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.add_option("--until", *until, "what to wait for (default ended)")->type_name("active|ended");
     verb.callback([&globals, id, until] { globals.go = [&globals, id, until] { return wait(globals, *id, *until); }; });
 }
 
 void add_release(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
-    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.callback([&globals, id] { globals.go = [&globals, id] { return release(globals, *id); }; });
 }
 
 void add_stop(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
     const auto grace = std::make_shared<std::string>("10s");
-    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.add_option("--grace", *grace, "time between SIGTERM and SIGKILL (default 10s)")->type_name("TIME");
     verb.callback([&globals, id, grace] { globals.go = [&globals, id, grace] { return stop(globals, *id, *grace); }; });
 }

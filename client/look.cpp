@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "client/app.hpp"
+#include "client/enter.hpp"
+#include "client/joining.hpp"
 #include "client/output.hpp"
 #include "client/render.hpp"
 
@@ -49,6 +51,22 @@ int status(const Globals& globals) {
     return print(json_text(model::Dict{{"daemon", *state}, {"leases", *leases}, {"knobs", *knobs}}));
 }
 
+int show_as(const Globals& globals, const std::string& id, const std::string& as) {
+    auto daemon = reach(globals.endpoint, Need::looking);
+    if (!daemon) return say_failure(daemon.error());
+    const auto dict = daemon->lease(id);
+    if (!dict) return say_failure(dict.error());
+    const auto topology = daemon->topology();
+    if (!topology) return say_failure(topology.error());
+    const auto lease = model::lease_from_dict(*dict);
+    if (!lease) return say_failure(lease.error());
+    const auto environment = joining_environment(load_library(), nullptr, "",
+                                                 facts_of(lease->id, lease->placement, lease->confinement, *topology));
+    if (!environment) return say_failure(environment.error());
+    const auto text = joining_text(*lease, as, globals.endpoint.runtime_directory, *environment);
+    return text ? print(*text) : say_failure(text.error());
+}
+
 }  // namespace
 
 void add_status(CLI::App& verb, Globals& globals) {
@@ -73,9 +91,13 @@ void add_list(CLI::App& verb, Globals& globals) {
 
 void add_show(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
-    verb.add_option("ID", *id, "the lease")->required();
-    verb.callback([&globals, id] {
-        globals.go = [&globals, id] {
+    const auto as = std::make_shared<std::string>();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
+    verb.add_option("--as", *as, "print what a container or unit needs to join it")
+        ->type_name("docker|compose|quadlet|env");
+    verb.callback([&globals, id, as] {
+        globals.go = [&globals, id, as] {
+            if (!as->empty()) return show_as(globals, *id, *as);
             return look(
                 globals, [&](Connection& daemon) { return daemon.lease(*id); },
                 [](const auto& lease) { return lease_text(lease, now_real()); });

@@ -1,6 +1,8 @@
 #include "client/render.hpp"
 
 #include <algorithm>
+#include <array>
+#include <ctime>
 
 #include "client/output.hpp"
 #include "model/units.hpp"
@@ -35,6 +37,26 @@ std::string ago(const Dict& lease, const char* moment, std::uint64_t now) {
     constexpr std::uint64_t kSecond = 1'000'000;
     const auto age = (now > at ? now - at : 0) / kSecond * kSecond;
     return model::duration_text(model::Micros(static_cast<std::int64_t>(age)));
+}
+
+std::string state_of(const Dict& lease) { return lease.contains("parked") ? "parked" : get_text(lease, "state"); }
+
+/// "in 24s it ends …": of a lease that nobody holds; empty for any other.
+std::string parked_text(const Dict& lease, std::uint64_t now) {
+    if (!lease.contains("parked")) return "";
+    constexpr std::int64_t kDefaultGrace = 30'000'000;
+    const auto asked = get_text(get_dict(lease, "request"), "grace");
+    const auto grace = model::parse_duration(asked).value_or(model::Micros(kDefaultGrace));
+    const auto end = get_number(get_dict(lease, "parked"), "real") + static_cast<std::uint64_t>(grace.count());
+    constexpr std::uint64_t kSecond = 1'000'000;
+    const auto left = (end > now ? end - now : 0) / kSecond * kSecond;
+    const auto seconds = static_cast<std::time_t>(end / kSecond);
+    std::tm local{};
+    localtime_r(&seconds, &local);
+    std::array<char, 16> clock{};
+    (void)std::strftime(clock.data(), clock.size(), "%H:%M:%S", &local);
+    return "parked until " + std::string(clock.data()) + " (" +
+           model::duration_text(model::Micros(static_cast<std::int64_t>(left))) + ')';
 }
 
 std::string since(const Dict& lease, std::uint64_t now) {
@@ -92,7 +114,16 @@ std::string how_confined(const Dict& confinement) {
         if (const auto bytes = model::parse_bytes(get_text(setting, "value"));
             get_text(setting, "property") == "MemoryMax" && bytes)
             out += ", memory at most " + model::bytes_text(*bytes);
+    const auto shield = get_dict(confinement, "shield");
+    if (get_flag(shield, "in_force")) out += ", shielded by the partition " + get_text(shield, "cgroup");
     return why.empty() ? out : out + " (" + why + ')';
+}
+
+/// "4-5", "4-5 shielded".
+std::string cpus_of(const Dict& lease) {
+    const auto cpus = or_dash(get_text(get_dict(lease, "placement"), "cpus"));
+    const bool shielded = get_flag(get_dict(get_dict(lease, "confinement"), "shield"), "in_force");
+    return shielded && !is_over(lease) ? cpus + " shielded" : cpus;
 }
 
 }  // namespace
@@ -103,15 +134,18 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
         if (is_over(lease) && !all) continue;
         const auto placement = get_dict(lease, "placement");
         const auto threads = get_number(placement, "threads");
-        rows.push_back({get_text(lease, "id"), get_text(lease, "state"),
-                        user_name(get_number(get_dict(lease, "caller"), "uid")), or_dash(get_text(placement, "cpus")),
-                        or_dash(get_text(placement, "nodes")), threads == 0 ? "-" : std::to_string(threads),
-                        or_dash(since(lease, now)), command_of(lease)});
+        rows.push_back({get_text(lease, "id"), state_of(lease), user_name(get_number(get_dict(lease, "caller"), "uid")),
+                        cpus_of(lease), or_dash(get_text(placement, "nodes")),
+                        threads == 0 ? "-" : std::to_string(threads), or_dash(since(lease, now)), command_of(lease)});
     }
     if (rows.size() == 1) return "no leases\n";
     auto out = table_text(rows, width);
     for (const auto& lease : leases)
-        if (!is_over(lease)) add_lines(out, get_text(lease, "id") + " waits: ", get_strings(lease, "in_the_way"));
+        if (!is_over(lease)) {
+            add_lines(out, get_text(lease, "id") + " waits: ", get_strings(lease, "in_the_way"));
+            if (lease.contains("parked"))
+                out += printable(get_text(lease, "id") + " is " + parked_text(lease, now)) + '\n';
+        }
     for (const auto& lease : leases)
         if (const auto degraded = get_text(lease, "degraded"); !degraded.empty())
             out += printable(get_text(lease, "id") + " is degraded: " + degraded) + '\n';
@@ -121,7 +155,7 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
 std::string lease_text(const Dict& lease, std::uint64_t now) {
     const auto caller = get_dict(lease, "caller");
     Table rows{{"lease", get_text(lease, "id")},
-               {"state", get_text(lease, "state")},
+               {"state", lease.contains("parked") ? parked_text(lease, now) : get_text(lease, "state")},
                {"reason", or_dash(get_text(lease, "reason"))},
                {"command", or_dash(command_of(lease))},
                {"user", user_name(get_number(caller, "uid"))},

@@ -1,9 +1,7 @@
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -11,6 +9,7 @@
 
 #include "client/app.hpp"
 #include "client/enter.hpp"
+#include "client/obtain.hpp"
 #include "client/output.hpp"
 #include "client/render.hpp"
 #include "client/report.hpp"
@@ -22,8 +21,6 @@ using model::fail;
 using model::Result;
 
 namespace {
-
-constexpr auto kProgressEvery = std::chrono::minutes(1);
 
 struct RunOptions {
     Typed typed;
@@ -38,41 +35,16 @@ bool is_service() {
     const char* pid = std::getenv("SYSTEMD_EXEC_PID");
     return pid != nullptr && pid == std::to_string(getpid());
 }
-bool notifies() { return is_service() && std::getenv("NOTIFY_SOCKET") != nullptr; }
 
 Waiting who_waits() {
-    if (is_service()) return notifies() ? Waiting::usual : Waiting::in_service;
+    if (is_service()) return std::getenv("NOTIFY_SOCKET") != nullptr ? Waiting::usual : Waiting::in_service;
     return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 ? Waiting::at_terminal : Waiting::usual;
-}
-
-/// A service that waits says for what, and that its start takes longer: twice as long as until it is said again.
-void tell_systemd(const std::string& status) {
-    if (!notifies()) return;
-    const auto longer = std::chrono::microseconds(2 * kProgressEvery).count();
-    sd_notifyf(0, "STATUS=%s\nEXTEND_TIMEOUT_USEC=%lld", status.c_str(), static_cast<long long>(longer));
 }
 
 Result<void> check_command(const Argv& command) {
     if (command.empty()) return fail(Errc::invalid_request, "no command; say numa-leasectl run [OPTIONS] -- COMMAND");
     if (const auto refusal = container_refusal(command)) return fail(Errc::invalid_request, *refusal);
     return {};
-}
-
-/// From the request to the active lease.
-Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool quiet) {
-    const auto acquired = daemon.acquire(request);
-    if (!acquired) return std::unexpected(acquired.error());
-    const auto state = model::get_text(acquired->lease, "state");
-    if (state == "active") return acquired->lease;
-    const auto tell = [&](const model::Dict& lease) {
-        const auto line = progress_line(lease);
-        tell_systemd(line);
-        if (!quiet) say(line);
-    };
-    if (state == "queued") tell(acquired->lease);
-    return daemon.wait(acquired->id, "active", kProgressEvery, [&] {
-        if (const auto lease = daemon.lease(acquired->id)) tell(*lease);
-    });
 }
 
 /// The lease's command, once it is ours. The topology was asked for before the lease: from here on nothing more is
@@ -252,7 +224,7 @@ void add_exec(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
     const auto expand = std::make_shared<bool>(false);
     const auto quiet = std::make_shared<bool>(false);
-    verb.add_option("ID", *id, "the lease")->required();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
     verb.add_flag("-q,--quiet", *quiet, "say nothing about the grant");
     verb.callback([&globals, id, expand, quiet] {

@@ -110,6 +110,13 @@ Library load(const std::vector<std::string>& directories) {
     return library;
 }
 
+Result<LeaseFile> load_lease(const std::string& directory, const std::string& name) {
+    const auto file = directory + '/' + name + ".yaml";
+    const auto text = read_file(file);
+    if (!text) return std::unexpected(text.error());
+    return parse_lease(*text, file);
+}
+
 std::vector<std::string> search_path(const std::string& home) {
     std::vector<std::string> path{shipped_directory(), "/etc/numa-lease/policies"};
     if (!home.empty()) path.push_back(home + "/.config/numa-lease/policies");

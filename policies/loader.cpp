@@ -105,21 +105,31 @@ public:
         return out;
     }
 
+    /// One request field, checked by setting it.
+    std::pair<std::string, std::string> field(model::Request& request, const Item& item) {
+        auto value = line(item);
+        if (const auto set = model::set_field(request, item.key, value); ok() && !set)
+            wrong(item.at, set.error().detail);
+        return {item.key, std::move(value)};
+    }
+
+    static bool is_not_in_files(std::string_view field) {
+        return std::ranges::find(kNotInFiles, field) != kNotInFiles.end();
+    }
+
     /// Request fields, checked by the one table that the command line and the bus use too.
     std::vector<std::pair<std::string, std::string>> fields(const Item& item) {
         std::vector<std::pair<std::string, std::string>> out;
         if (item.kind != Item::Kind::map) wrong(item.at, label(item) + "must be a map of request fields");
         std::vector<std::string_view> allowed;
         for (const auto& field : model::request_fields())
-            if (std::ranges::find(kNotInFiles, field.name) == kNotInFiles.end()) allowed.push_back(field.name);
+            if (!is_not_in_files(field.name)) allowed.push_back(field.name);
         model::Request request;
         for (const auto& one : item.items) {
             if (std::ranges::find(allowed, std::string_view(one.key)) == allowed.end())
                 wrong(one.key_at, unknown(one.key, allowed, std::identity()));
-            const auto value = line(one);
+            out.push_back(field(request, one));
             if (!ok()) return {};
-            if (const auto set = model::set_field(request, one.key, value); !set) wrong(one.at, set.error().detail);
-            out.emplace_back(one.key, value);
         }
         if (const auto valid = model::validate(request); !valid) wrong(item.key_at, valid.error().detail);
         return out;
@@ -135,7 +145,7 @@ public:
 
 private:
     /// Said of one command or by the client alone; in a file they would make no sense.
-    static constexpr std::array<std::string_view, 3> kNotInFiles{"policy", "command", "memory-is-estimate"};
+    static constexpr std::array<std::string_view, 4> kNotInFiles{"policy", "name", "command", "memory-is-estimate"};
 
     static std::string label(const Item& item) { return item.key.empty() ? "" : item.key.substr(0, 64) + ": "; }
 
@@ -236,6 +246,28 @@ bool says_nothing(const std::string& text) {
 }
 
 }  // namespace
+
+Result<LeaseFile> parse_lease(const std::string& text, const std::string& file) {
+    if (says_nothing(text)) return LeaseFile{};
+    const auto document = read_yaml(text, file);
+    if (!document) return std::unexpected(document.error());
+    LeaseFile lease;
+    Reader reader(file);
+    model::Request request;
+    std::vector<Reader::Key> keys{
+        {"engine", [&](const Item& i) { lease.engine = reader.name(i); }},
+        {"model", [&](const Item& i) { lease.model = reader.line(i); }},
+        {"policy", [&](const Item& i) { lease.fields.emplace_back("policy", reader.name(i)); }}};
+    for (const auto& field : model::request_fields()) {
+        if (Reader::is_not_in_files(field.name)) continue;
+        keys.push_back({field.name, [&](const Item& i) { lease.fields.push_back(reader.field(request, i)); }});
+    }
+    reader.keys(*document, "a lease", keys);
+    if (const auto valid = model::validate(request); reader.ok() && !valid)
+        reader.wrong(document->at, valid.error().detail);
+    if (!reader.ok()) return std::unexpected(reader.error());
+    return lease;
+}
 
 Result<SiteConfig> parse_site_config(const std::string& text, const std::string& file) {
     if (says_nothing(text)) return SiteConfig{};

@@ -26,11 +26,24 @@ struct SiteConfig {
     model::Bytes reserve = 256 * model::kMiB;
 };
 
+/// A lease that units and containers join, /etc/numa-lease/leases/NAME.yaml.
+struct LeaseFile {
+    std::vector<std::pair<std::string, std::string>> fields;  ///< request fields, the policy among them
+    std::string engine;  ///< whose variables joiners find in the environment file; empty: those of every known engine
+    std::string model;   ///< sizes the memory; empty: none
+};
+
+inline constexpr const char* kLeaseDirectory = "/etc/numa-lease/leases";
+
 /// Parses one policy or engine file. Bounded: 1 MiB, 64 levels, 10,000 nodes, aliases refused, duplicate keys refused.
 /// Errors: unreadable, "FILE:LINE:COLUMN: what and what is allowed instead".
 model::Result<model::Policy> parse_policy(const std::string& text, const std::string& file);
 model::Result<model::Engine> parse_engine(const std::string& text, const std::string& file);
 model::Result<SiteConfig> parse_site_config(const std::string& text, const std::string& file);
+model::Result<LeaseFile> parse_lease(const std::string& text, const std::string& file);
+
+/// The definition of one named lease.  Errors: unreadable; with ENOENT where there is none.
+model::Result<LeaseFile> load_lease(const std::string& directory, const std::string& name);
 
 /// Reads DIRECTORY/*.yaml as policies and DIRECTORY/engines/*.yaml as engines from each directory in turn; later wins
 /// by name. A directory that is missing is no problem; a file that is wrong is one, and the others still load.

@@ -42,6 +42,7 @@ bool Stepper::advance(Lease& lease) {
 bool Stepper::stage_is_done(const Lease& lease) const {
     const auto has_op = std::ranges::any_of(state_.lease_ops, [&](const auto& op) { return op.second == lease.id; });
     if (lease.stage != Stage::knobs && lease.stage != Stage::hugepages) return !has_op;
+    if (lease.stage == Stage::hugepages && has_op) return false;  // its unit is being put back after its last run
     for (const auto& [key, row] : state_.ledger) {
         const auto wanted = row.wants.find(lease.id);
         if (wanted != row.wants.end() && (row.writing || row.written != wanted->second)) return false;
@@ -56,10 +57,10 @@ bool Stepper::stage_is_done(const Lease& lease) const {
 /// The lease whose masks are on the unit that this one would confine, also while they are taken off again. What the
 /// unit says meanwhile is ours and must not become a prior.
 const Lease* Stepper::unit_owner(const Lease& lease) const {
-    const auto wanted = choose_confinement(lease.caller, lease.id, observed_.systemd);
-    if (wanted.kind != ConfinementKind::unit) return nullptr;
+    const auto wanted = choose_confinement(lease, observed_.systemd);
+    if (!model::is_unit(wanted.kind)) return nullptr;
     for (const auto& [id, other] : state_.leases)
-        if (id != lease.id && !model::is_over(other.state) && other.confinement.kind == ConfinementKind::unit &&
+        if (id != lease.id && !model::is_over(other.state) && other.confinement.kind == wanted.kind &&
             other.confinement.unit == wanted.unit)
             return &other;
     return nullptr;
@@ -89,6 +90,7 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                                                              " already; ask again from inside it, or when it is over"});
                 return;
             }
+            if (lease.confinement.prior_known) return;  // never put back since its last run: the first prior wins
             if (auto chosen = confinement_of(lease)) {
                 lease.confinement = std::move(*chosen);
             } else {
@@ -96,9 +98,8 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 return;
             }
             choose_settings(lease);
-            if (lease.confinement.kind == ConfinementKind::unit ||
-                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks) ||
-                lease.confinement.shield.kind != model::ShieldKind::none)
+            if (model::is_unit(lease.confinement.kind) || lease.confinement.shield.kind != model::ShieldKind::none ||
+                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks))
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
         case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
@@ -122,6 +123,7 @@ void Stepper::enter_page_cache(Lease& lease) {
 void Stepper::become_active(Lease& lease) {
     lease.state = LeaseState::active;
     lease.reason = "granted";
+    if (lease.started.boot.count() != 0) return;  // taken up again
     lease.started = now_;
     if (lease.request.time) lease.expires = now_.boot + *lease.request.time;
 }
@@ -155,8 +157,10 @@ void Stepper::begin_ending(Lease& lease, std::string reason) {
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
     lease.expires.reset();
+    lease.parked.reset();
+    state_.unit_asks.erase(lease.id);
     let_everything_go(lease);
-    if (touched) unconfine(lease.id);
+    if (touched && !is_unconfining(lease.id)) unconfine(lease.id);
 }
 
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
@@ -193,16 +197,19 @@ void Stepper::lease_op_done(const Done& done) {
         } else if (lease.state == LeaseState::active &&
                    std::ranges::find(lease.holders, join->second) == lease.holders.end()) {
             lease.holders.push_back(join->second);
+            if (lease.parked) unpark(lease);
         }
         state_.joins.erase(join);
         return;
     }
-    if (!done.note.empty()) lease.notes.push_back(done.note);
-    if (lease.state != LeaseState::preparing) {
-        if (done.error)
-            late_op_failed(lease, *done.error, unconfines);
-        else if (unconfines)
-            state_.unit_retries.erase(lease.id);
+    if (!done.note.empty() && std::ranges::find(lease.notes, done.note) == lease.notes.end())
+        lease.notes.push_back(done.note);
+    if (unconfines || lease.state != LeaseState::preparing) {
+        if (done.error) return late_op_failed(lease, *done.error, unconfines);
+        if (!unconfines) return;
+        state_.unit_retries.erase(lease.id);
+        lease.confinement.prior_known = false;
+        lease.confinement.shield = {};
         return;
     }
     switch (lease.stage) {
@@ -220,7 +227,13 @@ void Stepper::lease_op_done(const Done& done) {
                 break;
             }
             lease.confinement = done.confinement;
-            if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (lease.stage == Stage::inspect) {
+                const bool shielded = lease.confinement.shield.kind != model::ShieldKind::none;
+                settle_settings(lease, done.unit_memory);
+                if (shielded) shield_settled(lease);
+            }
+            if (!lease.request.name.empty() && lease.confinement.kind != ConfinementKind::slice)
+                fail_lease(lease, {model::Errc::unsupported, "name: " + lease.confinement.why});
             if (lease.confinement.kind == ConfinementKind::affinity && lease.request.memory_max &&
                 model::is_required(lease.request, "memory-max"))
                 fail_lease(lease, {model::Errc::unsupported, "memory-max: " + lease.confinement.why});
@@ -232,7 +245,7 @@ void Stepper::lease_op_done(const Done& done) {
 
 /// The fourth law holds for units too: an ending waits, in the journal, until systemd has put its unit back.
 void Stepper::late_op_failed(Lease& lease, const model::Error& error, bool unconfines) {
-    if (lease.state == LeaseState::ending && unconfines) {
+    if ((lease.state == LeaseState::ending || lease.parked) && unconfines) {
         auto& retry = state_.unit_retries[lease.id];
         retry.failures += 1;
         retry.at = now_.boot + retry_delay(retry.failures);
@@ -255,6 +268,13 @@ void Stepper::unconfine(const model::LeaseId& id) {
     const auto op = lease_op(id);
     state_.unconfines.insert(op);
     effects_.push_back(Unconfine{op, id});
+}
+
+bool Stepper::is_unconfining(const model::LeaseId& id) const {
+    return state_.unit_retries.contains(id) || std::ranges::any_of(state_.unconfines, [&](std::uint64_t op) {
+               const auto of = state_.lease_ops.find(op);
+               return of != state_.lease_ops.end() && of->second == id;
+           });
 }
 
 std::uint64_t Stepper::lease_op(const model::LeaseId& id) {

@@ -27,6 +27,12 @@ struct KnobReading {
     [[nodiscard]] bool present() const { return value.has_value() || pool.has_value(); }
 };
 
+/// A named lease's holder and slice, just now.
+struct NamedFacts {
+    bool held = false;       ///< a holder lives
+    bool inhabited = false;  ///< its slice has processes
+};
+
 /// What this machine lets a shield be.
 struct ShieldFacts {
     model::ShieldKind kernel = model::ShieldKind::none;  ///< the best its kernel can
@@ -39,6 +45,7 @@ struct Observed {
     std::map<unsigned, NodeMemory> memory;                            ///< by node
     std::map<model::LeaseId, std::map<unsigned, model::Bytes>> used;  ///< what each lease holds already, where known
     std::map<model::KnobKey, KnobReading> knobs;                      ///< those `core::watched` names
+    std::map<model::LeaseId, NamedFacts> named;                       ///< leases with a name
     model::CpuSet foreign_cpus;                ///< held by surviving numalease scopes that no lease explains
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node, from the site configuration
     bool loses_masks = false;                  ///< this kernel forgets threads' own affinity when their cpuset changes

@@ -80,6 +80,8 @@ void Stepper::operator()(const Acquire& input) {
                 .holders = {input.caller.process},
                 .queued = now_};
     start_new_run(lease.caller);
+    if (take_up({.request = input.request, .caller = lease.caller})) return;
+    if (!lease.request.name.empty()) lease.caller.parent.clear();  // its slice is in nobody's cgroup
     // A parent can end while polkit is asked: a child of what is over would be placed as if it were alone.
     while (!lease.caller.parent.empty()) {
         const auto parent = state_.leases.find(lease.caller.parent);
@@ -118,6 +120,7 @@ void Stepper::operator()(const Acquire& input) {
         state_.queue.push_back(lease.id);
     }
     state_.next_id += 1;
+    acquired_ = lease.id;
     state_.leases.emplace(lease.id, std::move(lease));
 }
 
@@ -269,7 +272,8 @@ std::string Stepper::blockers_text(const std::vector<LeaseId>& ids) const {
         const auto since = lease.state == LeaseState::queued ? lease.queued : lease.started;
         out += out.empty() ? "; in the way: " : ", ";
         out += lease.id + " (" + (lease.request.command.empty() ? lease.caller.command : lease.request.command) +
-               ", uid " + std::to_string(lease.caller.uid) + ", " + std::string(text_of(lease.state)) +
+               ", uid " + std::to_string(lease.caller.uid) + ", " +
+               (lease.parked ? "parked" : std::string(text_of(lease.state))) +
                (since.boot.count() == 0 ? "" : " for " + model::duration_text(now_.boot - since.boot)) + ")";
     }
     if (ids.size() > kShown) out += " and " + std::to_string(ids.size() - kShown) + " more";

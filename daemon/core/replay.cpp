@@ -220,6 +220,13 @@ std::vector<std::string> violations(const State& state, const Observed& observed
         if (id != lease.id) out.push_back(id + " is filed under another id");
         if (lease.state == LeaseState::queued && std::ranges::count(state.queue, id) != 1)
             out.push_back(id + " waits outside the queue");
+        if (lease.parked && (lease.state != LeaseState::active || !lease.holders.empty()))
+            out.push_back(id + " is parked and " + (lease.holders.empty() ? "not active" : "held"));
+        const auto same_name = [&](const auto& it) {
+            return it.first != id && it.second.request.name == lease.request.name && model::occupies(it.second.state);
+        };
+        if (!lease.request.name.empty() && model::occupies(lease.state) && std::ranges::any_of(state.leases, same_name))
+            out.push_back(id + " shares its name with another");
         if (model::occupies(lease.state) && !observed.topology.online.empty() && lease.placement.cpus.empty())
             out.push_back(id + " holds no CPUs");
     }

@@ -39,7 +39,8 @@ void Stepper::operator()(const HolderGone& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || model::is_over(found->second.state)) return;
     auto& lease = found->second;
-    if (lease.state == LeaseState::ending) return;
+    if (lease.state == LeaseState::ending || lease.parked) return;
+    if (may_come_back(lease)) return park(lease, "its last process ended");
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
     begin_ending(lease, lease.signals_sent != 0 || lease.oom_kills != 0 ? lease.reason
                         : lease.failure.has_value()                     ? "the client vanished"
@@ -73,6 +74,12 @@ void Stepper::operator()(const Stop& input) {
         begin_ending(lease, "stopped by " + input.by + " before it began");
         return;
     }
+    if (lease.parked) {
+        const auto facts = observed_.named.find(lease.id);
+        if (facts == observed_.named.end() || !facts->second.inhabited)
+            return begin_ending(lease, "stopped by " + input.by);
+        unpark(lease);
+    }
     lease.reason = "stopped by " + input.by;
     lease.signals_sent = 1;
     lease.expires = now_.boot + input.grace;
@@ -85,7 +92,7 @@ void Stepper::operator()(const Done& input) {
             row_done(row, input);
             return;
         }
-    lease_op_done(input);
+    if (!unit_answered(input)) lease_op_done(input);
 }
 
 void Stepper::operator()(const Tick&) {
@@ -95,6 +102,10 @@ void Stepper::operator()(const Tick&) {
             lease.queued.boot + lease.request.wait.time <= now_.boot) {
             const auto why = lease.in_the_way.empty() ? std::string() : ": " + lease.in_the_way.front();
             refuse(lease, {Errc::not_now, "waited " + model::duration_text(lease.request.wait.time) + why});
+        }
+        if (lease.parked) {
+            look_at_parked(lease);
+            continue;
         }
         if (lease.state != LeaseState::active || !lease.expires || *lease.expires > now_.boot) continue;
         if (lease.signals_sent == 0) {
@@ -110,17 +121,31 @@ void Stepper::operator()(const Tick&) {
     }
 }
 
+void Stepper::recover_active(Lease& lease, bool alive) {
+    const std::string why = "its last process ended while no daemon ran";
+    if (lease.parked) {
+        // Whether its unit was put back is not known, nor what has become of it.
+        if (lease.confinement.kind != model::ConfinementKind::unit) return;
+        if (has_touched_machine(lease)) unconfine(lease.id);
+        return ask_unit(lease.id);
+    }
+    if (alive) return;
+    may_come_back(lease) ? park(lease, why) : begin_ending(lease, why);
+}
+
 void Stepper::operator()(const Recover& input) {
     for (auto& [id, lease] : state_.leases) {
         switch (lease.state) {
             case LeaseState::queued: refuse(lease, {Errc::not_now, "the daemon restarted; ask again"}); break;
             case LeaseState::preparing:
+                if (may_come_back(lease)) {
+                    park(lease, "the daemon restarted while it was taken up again");
+                    break;
+                }
                 lease.failure = Errc::not_now;
                 begin_ending(lease, "the daemon restarted while it was being prepared");
                 break;
-            case LeaseState::active:
-                if (!input.alive.contains(id)) begin_ending(lease, "its last process ended while no daemon ran");
-                break;
+            case LeaseState::active: recover_active(lease, input.alive.contains(id)); break;
             case LeaseState::ending:
                 // The journal's last batch may be torn between the lease and what it lets go of.
                 let_everything_go(lease);
@@ -170,7 +195,8 @@ Step Stepper::finish() && {
             .records = std::move(records),
             .effects = std::move(effects_),
             .reports = std::move(reports_),
-            .refusal = std::move(refusal_)};
+            .refusal = std::move(refusal_),
+            .lease = std::move(acquired_)};
 }
 
 Step step(const State& state, const Input& input, const Observed& observed, model::Instant now) {
@@ -215,7 +241,10 @@ std::optional<model::Micros> next_deadline(const State& state) {
         if (!row.in_flight && row.retry_at.count() > 0) at(row.retry_at);
     for (const auto& [id, retry] : state.unit_retries)
         if (retry.at.count() > 0) at(retry.at);
+    for (const auto& [id, ask] : state.unit_asks)
+        if (ask.op == 0) at(ask.at);
     for (const auto& [id, lease] : state.leases) {
+        if (lease.parked) at(lease.parked->boot + lease.request.grace);
         if (lease.state == LeaseState::queued && !lease.request.wait.forever)
             at(lease.queued.boot + lease.request.wait.time);
         if (lease.state == LeaseState::active && lease.expires) at(*lease.expires);

@@ -21,6 +21,14 @@ struct UnitRetry {
     bool operator==(const UnitRetry&) const = default;
 };
 
+/// Whether the unit of a parked lease will be started again.
+struct UnitAsk {
+    std::uint64_t op = 0;  ///< of the question under way; 0: none
+    model::Micros at{0};   ///< boot clock; when to ask again
+
+    bool operator==(const UnitAsk&) const = default;
+};
+
 /// Everything the daemon knows. A value: `step` returns the next one.
 struct State {
     std::map<model::LeaseId, model::Lease> leases;
@@ -33,6 +41,7 @@ struct State {
     std::map<std::uint64_t, model::Process> joins;      ///< of those: who joins
     std::set<std::uint64_t> unconfines;                 ///< of those: which put a unit back
     std::map<model::LeaseId, UnitRetry> unit_retries;   ///< of endings that wait for their unit
+    std::map<model::LeaseId, UnitAsk> unit_asks;        ///< of parked leases whose holder is a unit
     std::optional<model::Micros> last_drop;             ///< boot clock; dropping caches is rate-limited
     std::optional<model::Micros> queue_retry_at;        ///< boot clock; set while the head waits for what no lease ends
     bool stopping = false;
@@ -42,7 +51,7 @@ struct State {
 
 // ── Inputs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// A validated, authorised request. The lease takes the id `peek_id(state)`.
+/// A validated, authorised request. A lease that this caller held and that is parked is taken up again.
 struct Acquire {
     model::Request request;
     model::Caller caller;
@@ -82,6 +91,7 @@ struct Done {
     model::Confinement confinement;  ///< of inspect and confine: as it is in force
     model::Bytes unit_memory = 0;    ///< of inspect: what the unit uses already
     std::string note;                ///< for people: bytes freed, steps taken
+    bool unit_is_over = false;       ///< of AskUnit: it has ended and nothing will start it again
 };
 /// What the partition of a lease's shield reads now: nothing where it holds.
 struct ShieldChanged {
@@ -148,6 +158,11 @@ struct Unconfine {
     std::uint64_t op = 0;
     model::LeaseId lease;
 };
+/// Will systemd start the unit of this parked lease again?
+struct AskUnit {
+    std::uint64_t op = 0;
+    model::LeaseId lease;
+};
 /// Signal every process of the lease.
 struct Kill {
     model::LeaseId lease;
@@ -155,7 +170,7 @@ struct Kill {
 };
 
 using Effect = std::variant<WriteKnob, ResizePool, CancelResize, DropPageCache, ReclaimNode, InspectUnit, Confine,
-                            Unconfine, Kill>;
+                            Unconfine, AskUnit, Kill>;
 
 // ── The step ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,6 +190,7 @@ struct Step {
     std::vector<Effect> effects;
     std::vector<Report> reports;
     std::optional<model::Error> refusal;
+    model::LeaseId lease;  ///< of an Acquire that was not refused
 };
 
 /// Pure. Never fails: what goes wrong is in the leases and rows of `next`.
@@ -199,6 +215,9 @@ std::vector<std::string> violations(const State& state, const Observed& observed
 /// What `place` would answer now; changes nothing.
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
                                               const model::Request& request, const model::Caller& caller);
+
+/// The CPUs of all leases whose shield is this cgroup, but for those that are ending.
+model::CpuSet shielded_cpus(const State& state, const std::string& cgroup);
 
 /// True for an ending whose unit has refused so often that nobody is kept waiting for it; it is tried on.
 bool is_stuck(const State& state, const model::LeaseId& id);

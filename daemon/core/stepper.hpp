@@ -34,6 +34,8 @@ model::Micros retry_delay(unsigned failures);
 /// How this caller can be confined, by where the kernel says it is. Pure; DESIGN "Confinement" table.
 model::Confinement choose_confinement(const model::Caller& caller, const model::LeaseId& id, bool systemd);
 
+/// The same for a lease; one with a name is a slice.
+model::Confinement choose_confinement(const model::Lease& lease, bool systemd);
 /// Makes a chosen confinement a cpuset partition, or moves it into the slice that is one. Pure.
 /// Errors: unsupported, with the reason.
 model::Result<void> add_shield(model::Confinement& it, const model::Caller& caller, const ShieldFacts& facts);
@@ -120,11 +122,24 @@ private:
     void look_for_offline_cpus();
     void drop_old_ended();
     void unconfine(const model::LeaseId& id);
+    bool is_unconfining(const model::LeaseId& id) const;
     std::uint64_t lease_op(const model::LeaseId& id);
+
+    // parking.cpp: leases whose holder may come back
+    static bool may_come_back(const model::Lease& lease);
+    void park(model::Lease& lease, const std::string& why);
+    void unpark(model::Lease& lease);
+    void recover_active(model::Lease& lease, bool alive);
+    void ask_unit(const model::LeaseId& id);
+    bool unit_answered(const Done& done);
+    void look_at_parked(model::Lease& lease);
+    bool take_up(const Acquire& input);
+    bool take_up_named(const Acquire& input);
 
     // shield.cpp
     model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
     std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_settled(model::Lease& lease);
     void shield_done(model::Lease& lease);
 
     // queue.cpp: admission
@@ -145,6 +160,7 @@ private:
     std::vector<Effect> effects_;
     std::vector<Report> reports_;
     std::optional<model::Error> refusal_;
+    model::LeaseId acquired_;
 };
 
 }  // namespace numalease::core

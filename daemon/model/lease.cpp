@@ -19,7 +19,7 @@ struct Names {
 };
 
 constexpr Names<LeaseState, 6> kStates{{"queued", "preparing", "active", "ending", "ended", "refused"}};
-constexpr Names<ConfinementKind, 4> kKinds{{"none", "scope", "unit", "affinity"}};
+constexpr Names<ConfinementKind, 5> kKinds{{"none", "scope", "unit", "affinity", "slice"}};
 constexpr Names<ShieldKind, 3> kShields{{"none", "slice", "path"}};
 constexpr Names<Stage, 6> kStages{{"knobs", "page_cache", "hugepages", "inspect", "confine", "done"}};
 
@@ -169,12 +169,17 @@ Placement placement_from_dict(const Dict& dict) {
 }
 
 std::string degraded_text(const Lease& lease) {
-    if (lease.offline.empty()) return {};
+    const auto& shield = lease.confinement.shield;
+    const auto shield_text = shield.problem.empty() || is_over(lease.state)
+                                 ? std::string()
+                                 : "its shield does not hold, " + shield.cgroup + " is '" + shield.problem + '\'';
+    if (lease.offline.empty()) return shield_text;
+    const auto rest = shield_text.empty() ? shield_text : "; " + shield_text;
     // Seen with Linux 6.1 and 6.12: the cpuset keeps its setting and is whole again with the CPU; one that would be
     // empty uses its parent's CPUs meanwhile.
     if (lease.offline == lease.placement.cpus)
-        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other";
-    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text();
+        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other" + rest;
+    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text() + rest;
 }
 
 Dict to_dict(const Lease& lease) {
@@ -203,6 +208,7 @@ Dict to_dict(const Lease& lease) {
              {"in_the_way", lease.in_the_way}};
     if (lease.failure) out["failure"] = row_of(*lease.failure).bus_name;
     if (lease.expires) out["expires"] = micros(*lease.expires);
+    if (lease.parked) out["parked"] = to_dict(*lease.parked);
     return out;
 }
 
@@ -227,12 +233,14 @@ Result<Lease> lease_from_dict(const Dict& dict) {
               .ended = instant_of(dict, "ended"),
               .expires = {},
               .oom_kills = get_number(dict, "oom_kills"),
+              .parked = {},
               .signals_sent = static_cast<unsigned>(get_number(dict, "signals_sent")),
               .in_the_way = get_strings(dict, "in_the_way")};
     if (out.id.empty()) return fail(Errc::invalid_request, "a lease without an id");
     for (const auto& row : kErrcTable)
         if (get_text(dict, "failure") == row.bus_name) out.failure = row.code;
     if (dict.contains("expires")) out.expires = micros_of(dict, "expires");
+    if (dict.contains("parked")) out.parked = instant_of(dict, "parked");
     for (const auto& holder : get_dicts(dict, "holders")) out.holders.push_back(process_from(holder));
     for (const auto& knob : get_dicts(dict, "knobs")) {
         const auto key = KnobKey::parse(get_text(knob, "knob"));

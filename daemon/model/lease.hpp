@@ -76,7 +76,7 @@ struct MemoryEvents {
     bool operator==(const MemoryEvents&) const = default;
 };
 
-enum class ConfinementKind { none, scope, unit, affinity };
+enum class ConfinementKind { none, scope, unit, affinity, slice };
 
 /// How everybody else is kept off the leased CPUs: which cgroup is the cpuset partition.
 /// Source: admin-guide/cgroup-v2.rst, "cpuset.cpus.partition".
@@ -98,7 +98,7 @@ struct Shield {
 /// How the holder is kept inside, and what is in force as read back.
 struct Confinement {
     ConfinementKind kind = ConfinementKind::none;
-    std::string unit;    ///< "numalease-c1.scope", or the caller's own service
+    std::string unit;    ///< "numalease-c1.scope", the caller's own service, or "numalease-NAME.slice"
     std::string slice;   ///< where the scope goes
     std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
     CpuSet effective_cpus;
@@ -151,11 +151,15 @@ struct Lease {
     Instant ended;
     std::optional<Micros> expires;        ///< on the boot clock
     std::uint64_t oom_kills = 0;          ///< of its processes, for want of memory
+    std::optional<Instant> parked;        ///< since when nobody holds it; it ends after request.grace
     unsigned signals_sent = 0;            ///< of stop and expiry: 1 SIGTERM, 2 SIGKILL
     std::vector<std::string> in_the_way;  ///< while queued: what blocks it. Derived, not kept in the journal
 
     bool operator==(const Lease&) const = default;
 };
+
+/// True where the confinement is properties of a unit that is not the lease's own, and has a prior.
+constexpr bool is_unit(ConfinementKind kind) { return kind == ConfinementKind::unit || kind == ConfinementKind::slice; }
 
 /// Everything, for the journal, the bus and the client.
 Dict to_dict(const Lease& lease);

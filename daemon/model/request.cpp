@@ -177,6 +177,22 @@ std::string weights_text(const Request& request) {
     return out;
 }
 
+/// The name of a slice: systemd nests numalease-a-b.slice below numalease-a.slice.
+Result<void> parse_name(Request& request, std::string_view text) {
+    constexpr std::size_t kLongest = 32;
+    const auto quoted = "'" + std::string(text.substr(0, 2 * kLongest)) + "'";
+    const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
+    if (text.find('-') != std::string_view::npos)
+        return fail(Errc::invalid_request,
+                    quoted + " has a dash, which would put its slice inside another lease's; " + "use _ instead");
+    if (text.empty() || text.size() > kLongest || !std::ranges::all_of(text, allowed))
+        return fail(Errc::invalid_request, quoted + " is no name of a lease: 1 to 32 of a-z, 0-9 and _");
+    if (text.front() == 'c' && text.size() > 1 && text.find_first_not_of("0123456789", 1) == std::string_view::npos)
+        return fail(Errc::invalid_request, quoted + " looks like the id of a lease; use another name");
+    request.name = text;
+    return {};
+}
+
 Result<void> parse_wait(Request& request, std::string_view text) {
     request.wait = Wait{.forever = text == "forever", .time = Micros(0)};
     if (text == "forever" || text == "no") return {};
@@ -222,6 +238,7 @@ constexpr std::array kFields{
                      return Result<void>{};
                  },
                  [](const Request& r) { return r.policy; }},
+    RequestField{"name", "NAME", parse_name, [](const Request& r) { return r.name; }},
     RequestField{"socket", "LIST|any:N|all",
                  [](Request& r, Text t) { return assign(r.sockets, parse_choice(t, kCpuLimit)); },
                  [](const Request& r) { return choice_text(r.sockets); }},
@@ -278,6 +295,8 @@ constexpr std::array kFields{
     RequestField{"wait", "TIME|forever|no", parse_wait, wait_text},
     RequestField{"time", "TIME", [](Request& r, Text t) { return assign(r.time, parse_duration(t)); },
                  [](const Request& r) { return r.time ? std::to_string(r.time->count()) + "us" : std::string(); }},
+    RequestField{"grace", "TIME", [](Request& r, Text t) { return assign(r.grace, parse_duration(t)); },
+                 [](const Request& r) { return std::to_string(r.grace.count()) + "us"; }},
     RequestField{"reason", "TEXT",
                  [](Request& r, Text t) {
                      r.reason = t;
@@ -324,6 +343,8 @@ Result<void> validate(const Request& request) {
     if (request.shield && request.share)
         return fail(Errc::invalid_request,
                     "shield contradicts share: a shield keeps everybody else off; say one of the two");
+    if (request.shield && !request.name.empty())
+        return fail(Errc::invalid_request, "shield: not for a named lease yet; ask for one of the two");
     for (const auto& name : request.required)
         if (std::ranges::none_of(kFields, [&](const RequestField& field) { return field.name == name; }))
             return fail(Errc::invalid_request, "required: unknown field '" + name + "'");

@@ -49,6 +49,7 @@ struct Wait {
 /// What a client asks for: the same names on the command line, in YAML and on the bus.
 struct Request {
     std::string policy;
+    std::string name;  ///< a lease that units and containers join: numalease-NAME.slice. Empty: the caller's own
     Choice sockets;
     Choice nodes;
     std::optional<unsigned> cores;
@@ -70,6 +71,8 @@ struct Request {
     bool isolated = false;  ///< CPUs in the kernel's isolcpus= list may be leased
     Wait wait;
     std::optional<Micros> time;  ///< ends by itself after this
+    Micros grace{
+        30'000'000};  ///< how long it is kept for a holder that comes back: a named lease, a unit that restarts
     std::string reason;
     std::string command;             ///< for people: what will run
     std::set<std::string> required;  ///< fields whose lever must be had or the lease is refused

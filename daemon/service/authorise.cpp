@@ -54,6 +54,8 @@ std::vector<Action> actions_of(const Request& request) {
         !request.weights.empty() || !request.hugepages.empty() || request.page_cache == model::PageCache::reclaim)
         out.push_back(Action::acquire_kernel_state);
     if (request.page_cache == model::PageCache::drop) out.push_back(Action::drop_caches);
+    // Its slice is the system's: units and containers of others will run in it.
+    if (!request.name.empty()) out.push_back(Action::manage);
     if (request.shield) out.push_back(Action::shield);
     return out;
 }

@@ -26,8 +26,9 @@ std::string scope_of(const model::Lease& lease) {
 
 }  // namespace
 
-Confiner::Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done)
-    : later_(later), machine_(machine), bus_(bus), done_(std::move(done)) {}
+Confiner::Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<const core::State&()> state,
+                   std::function<void(core::Done)> done)
+    : later_(later), machine_(machine), bus_(bus), state_(std::move(state)), done_(std::move(done)) {}
 
 void Confiner::start() {
     if (bus_ == nullptr) return;
@@ -95,7 +96,7 @@ void Confiner::read_masks(const JobPtr& job) const {
 void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
-    auto slice = it.slice;
+    auto slice = it.kind == ConfinementKind::slice ? std::string("system.slice") : it.slice;
     if (it.kind == ConfinementKind::unit) {
         const auto& cgroup = job->lease.caller.cgroup;
         const auto above = cgroup.substr(0, cgroup.rfind('/'));
@@ -119,7 +120,8 @@ void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
 /// unit asks (a cron job, a script in a service), the lease is that process's own, or it would never end.
 void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
     const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease});
-    if (lease.confinement.kind == ConfinementKind::scope) {
+    if (auto free = look_for_shield(lease); !free) return give_up(job, free.error());
+    if (lease.confinement.kind == ConfinementKind::scope) {  // not there yet
         read_masks(job);
         return finish(job);
     }
@@ -160,15 +162,25 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     switch (lease.confinement.kind) {
         case ConfinementKind::scope: return joins ? attach(job) : ensure_keeper(job, [=, this] { start_scope(job); });
         case ConfinementKind::unit: return joins ? verify(job) : ensure_keeper(job, [=, this] { set_unit(job); });
+        case ConfinementKind::slice: return joins ? join_slice(job) : ensure_keeper(job, [=, this] { set_slice(job); });
         case ConfinementKind::affinity:
         case ConfinementKind::none: return track(job);
     }
 }
 
 void Confiner::start_scope(const JobPtr& job) {
-    const auto unit = scope_of(job->lease);
-    job->lease.confinement.unit = unit;
-    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid);
+    job->lease.confinement.unit = scope_of(job->lease);
+    // A scope cannot have CPUs that the slice it is to be in has not.
+    const auto& shield = job->lease.confinement.shield;
+    if (shield.kind == model::ShieldKind::slice && machine_.root.exists(machine_.cgroup2 + shield.cgroup))
+        return size_slice(job, [=, this] { send_scope(job); });
+    send_scope(job);
+}
+
+void Confiner::send_scope(const JobPtr& job) {
+    const auto unit = job->lease.confinement.unit;
+    job->polls_left = kPolls;
+    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(job->lease));
     if (!call) return give_up(job, call.error());
     await_start(job, unit, std::move(*call), [=, this] { verify(job); });
 }
@@ -309,7 +321,7 @@ void Confiner::verify(const JobPtr& job) {
     it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks,
                                           it.kind == ConfinementKind::affinity ? std::string() : path);
     raise_memlock(*job);
-    finish(job);
+    raise_shield(job);
 }
 
 /// Scopes refuse LimitMEMLOCK=, so the limit of the verified process is raised to what it was promised.

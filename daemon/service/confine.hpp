@@ -18,11 +18,13 @@ namespace numalease::service {
 ///
 /// scope: StartTransientUnit → JobRemoved → the process's own cgroup → cpuset.cpus.effective → Done
 /// unit:  SetUnitProperties (runtime) → the unit's cgroup → cpuset.cpus.effective → Done; taken away as DESIGN §4 says
+/// slice: SetUnitProperties (runtime) on the slice of a named lease, before anybody joins
 /// affinity: the client does it; a tracking cgroup where one can be made, so that the last process ends the lease
 class Confiner {
 public:
     /// `bus` may be null: then there is no systemd here.
-    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done);
+    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<const core::State&()> state,
+             std::function<void(core::Done)> done);
 
     /// Finds out whether a systemd manager is on the bus (waits: only before anything is served), and follows it.
     void start();
@@ -31,6 +33,8 @@ public:
     void inspect(std::uint64_t op, const model::Lease& lease);
     void confine(std::uint64_t op, const model::Lease& lease, const model::Process& process);
     void unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology);
+    /// Whether the unit of a parked lease has ended for good; the answer is Done::unit_is_over.
+    void ask_unit(std::uint64_t op, const model::Lease& lease);
     /// Removes the tracking cgroup of a lease that is over. What is still populated stays.
     void forget(const model::Lease& lease) const;
 
@@ -56,10 +60,17 @@ private:
     void ensure_keeper(const JobPtr& job, std::function<void()> next);
     void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started);
     void start_scope(const JobPtr& job);
+    void send_scope(const JobPtr& job);
     void attach(const JobPtr& job);
     void set_unit(const JobPtr& job);
+    void set_slice(const JobPtr& job);
+    void verify_slice(const JobPtr& job);
+    void join_slice(const JobPtr& job);
+    void look_at_unit(const JobPtr& job);
+    void answer_about_unit(const JobPtr& job, bool over);
     void track(const JobPtr& job);
     void verify(const JobPtr& job);
+    void put_back(const JobPtr& job);
     void widen(const JobPtr& job);
     void await_widened(const JobPtr& job);
     void unset(const JobPtr& job);
@@ -74,6 +85,15 @@ private:
     void note_priors(const JobPtr& job, const systemd::UnitFacts& facts) const;
     [[nodiscard]] bool is_in_force(const Job& job, const host::CgroupFacts& facts) const;
     void raise_memlock(const Job& job) const;
+    // confine_shield.cpp
+    [[nodiscard]] model::Result<void> look_for_shield(const model::Lease& lease) const;
+    [[nodiscard]] systemd::Surroundings surroundings_of(const model::Lease& lease) const;
+    [[nodiscard]] model::CpuSet cpus_of_slice(const model::Shield& shield) const;
+    void size_slice(const JobPtr& job, const std::function<void()>& next);
+    void await_slice(const JobPtr& job, const std::function<void()>& next);
+    void raise_shield(const JobPtr& job);
+    void begin_shield(const JobPtr& job);
+    void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, model::UnitProperty property) const;
     /// Does that file hold one of `values` and nothing else? True where there is no file.
@@ -86,6 +106,7 @@ private:
     Later& later_;
     const Machine& machine_;
     sd_bus* bus_;
+    std::function<const core::State&()> state_;
     std::function<void(core::Done)> done_;
     bool available_ = false;
     bus::Slot removed_slot_;

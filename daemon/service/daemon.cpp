@@ -21,12 +21,6 @@ model::Micros read_clock(clockid_t clock) {
                                                      std::chrono::nanoseconds(time.tv_nsec));
 }
 
-model::LeaseId new_lease(const core::State& before, const core::State& after) {
-    for (const auto& [id, lease] : after.leases)
-        if (!before.leases.contains(id)) return id;
-    return {};
-}
-
 std::optional<std::uint64_t> join_op(const core::Step& step) {
     for (const auto& effect : step.effects)
         if (const auto* confine = std::get_if<core::Confine>(&effect))
@@ -90,7 +84,7 @@ Daemon::Outcome Daemon::run(const core::Input& input) {
     for (const auto& report : step.reports)
         log::event(log::Level::warning, log::kStuck, report.text, {{"KNOB", report.key.text()}});
     Outcome outcome{.refusal = step.refusal};
-    if (acquires) outcome.lease = new_lease(state_, step.next);
+    outcome.lease = step.lease;
     if (std::holds_alternative<core::Join>(input)) outcome.op = join_op(step);
     const auto before = std::exchange(state_, std::move(step.next));
     for (const auto& effect : step.effects) perform(effect);

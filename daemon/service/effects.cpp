@@ -107,6 +107,10 @@ void Effects::operator()(const core::Unconfine& effect, const core::State& state
     confiner_.unconfine(effect.op, state.leases.at(effect.lease), observer_.topology());
 }
 
+void Effects::operator()(const core::AskUnit& effect, const core::State& state) const {
+    confiner_.ask_unit(effect.op, state.leases.at(effect.lease));
+}
+
 void Effects::operator()(const core::Kill& effect, const core::State& state) const {
     holders_.kill(state.leases.at(effect.lease), effect.signal);
 }

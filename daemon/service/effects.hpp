@@ -35,6 +35,7 @@ private:
     void operator()(const core::InspectUnit& effect, const core::State& state) const;
     void operator()(const core::Confine& effect, const core::State& state) const;
     void operator()(const core::Unconfine& effect, const core::State& state) const;
+    void operator()(const core::AskUnit& effect, const core::State& state) const;
     void operator()(const core::Kill& effect, const core::State& state) const;
 
     const Machine& machine_;

@@ -100,6 +100,10 @@ void Holders::sync(const core::State& state) {
             if (model::is_over(lease.state)) reported_.erase(id);
             continue;
         }
+        if (lease.parked) {  // nobody holds it, and whoever takes it up may go, too
+            reported_.erase(id);
+            continue;
+        }
         const bool has_child = parents.contains(id);
         leases_.push_back({lease, has_child});
         for (const auto& holder : lease.holders) {
@@ -112,7 +116,9 @@ void Holders::sync(const core::State& state) {
             if (!memories_.contains(cgroup))
                 memories_[cgroup] = watch_file(machine_.cgroup2 + cgroup + "/memory.events", IN_MODIFY, on_memory);
         }
-        if (has_cgroup(lease, machine_)) {
+        // A slice comes and goes while it is held: it is watched only when nothing else keeps the lease.
+        const bool held = lease.confinement.kind == model::ConfinementKind::slice && is_held(lease);
+        if (has_cgroup(lease, machine_) && !held) {
             watch_cgroup(lease.confinement.cgroup);
             cgroups.insert(lease.confinement.cgroup);
             whole_units = whole_units || lease.confinement.whole_unit;
@@ -163,6 +169,7 @@ bool Holders::is_same_run(const model::Lease& lease) const {
 }
 
 bool Holders::alive(const model::Lease& lease, const model::Process& visitor) const {
+    if (lease.confinement.kind == model::ConfinementKind::slice && is_held(lease, visitor)) return true;
     if (lease.state == model::LeaseState::active || lease.state == model::LeaseState::ending)
         if (const auto inside = populated(lease)) {
             if (!is_same_run(lease)) return false;
@@ -170,6 +177,10 @@ bool Holders::alive(const model::Lease& lease, const model::Process& visitor) co
             const auto pids = processes(lease);
             return std::ranges::any_of(pids, [&](int pid) { return pid != visitor.pid; });
         }
+    return is_held(lease, visitor);
+}
+
+bool Holders::is_held(const model::Lease& lease, const model::Process& visitor) const {
     return std::ranges::any_of(lease.holders,
                                [&](const auto& holder) { return holder != visitor && process_alive(holder); });
 }
@@ -217,8 +228,12 @@ void Holders::look_at_memory() {
 void Holders::check() {
     look_at_memory();
     std::vector<model::LeaseId> gone;
-    for (const auto& [lease, has_child] : leases_)
+    for (const auto& [lease, has_child] : leases_) {
+        if (lease.confinement.kind == model::ConfinementKind::slice && lease.state == model::LeaseState::active &&
+            !is_held(lease))
+            watch_cgroup(lease.confinement.cgroup);  // before it is looked at: nothing is missed in between
         if (!has_child && !reported_.contains(lease.id) && !alive(lease)) gone.push_back(lease.id);
+    }
     reported_.insert(gone.begin(), gone.end());
     for (const auto& id : gone) gone_(id);  // may come back here through `sync`
 }

@@ -60,6 +60,7 @@ private:
     void check();
     void forget_unused(const std::set<Key>& used);
     [[nodiscard]] bool process_alive(const model::Process& process) const;
+    [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
     [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
     static int on_pidfd(sd_event_source* source, int fd, std::uint32_t events, void* data);
     static int on_memory(sd_event_source* source, const struct inotify_event* event, void* data);

@@ -76,11 +76,26 @@ Result<model::Request> Manager::read_request(const Held& call) const {
     return request;
 }
 
+/// By id or by name: of several that had the name, the one that is not over, else the last.
 Result<const Lease*> Manager::find_lease(const LeaseId& id) const {
     const auto& leases = parts_.state().leases;
     const auto found = leases.find(id);
-    if (found == leases.end()) return fail(Errc::no_such_lease, "there is no lease '" + id.substr(0, 64) + "'");
-    return &found->second;
+    if (found != leases.end()) return &found->second;
+    const Lease* named = nullptr;
+    for (const auto& [other, lease] : leases) {
+        if (lease.request.name != id || id.empty()) continue;
+        const auto rank = [](const Lease& it) { return std::pair(!model::is_over(it.state), it.queued.boot); };
+        if (named == nullptr || rank(lease) > rank(*named)) named = &lease;
+    }
+    if (named == nullptr) return fail(Errc::no_such_lease, "there is no lease '" + id.substr(0, 64) + "'");
+    return named;
+}
+
+/// The id of the lease that a call names.
+Result<LeaseId> Manager::read_id(const Held& call) const {
+    const auto lease = read_lease(call);
+    if (!lease) return std::unexpected(lease.error());
+    return (*lease)->id;
 }
 
 Result<const Lease*> Manager::read_lease(const Held& call) const {
@@ -175,7 +190,7 @@ void Manager::grant(const Held& call, const model::Request& request, const std::
 }
 
 void Manager::join(const Held& call) {
-    const auto id = read_text(call);
+    const auto id = read_id(call);
     if (!id) return reply_error(call, id.error());
     as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
         core::Join join{.lease = *id, .process = who->caller.process, .dead = {}};
@@ -210,7 +225,7 @@ void Manager::answer_join(const core::Done& done) {
 }
 
 void Manager::release(const Held& call) {
-    const auto id = read_text(call);
+    const auto id = read_id(call);
     if (!id) return reply_error(call, id.error());
     as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
         const auto lease = find_lease(*id);
@@ -223,7 +238,7 @@ void Manager::release(const Held& call) {
 }
 
 void Manager::stop(const Held& call) {
-    const auto id = read_text(call);
+    const auto id = read_id(call);
     std::uint64_t grace = 0;
     if (!id) return reply_error(call, id.error());
     constexpr std::uint64_t kLongestGrace = 86'400'000'000;

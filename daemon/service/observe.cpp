@@ -115,13 +115,23 @@ model::CpuSet Observer::foreign_cpus(const core::State& state) const {
     return out;
 }
 
+core::NamedFacts Observer::named_facts(const model::Lease& lease) const {
+    core::NamedFacts out;
+    out.held = std::ranges::any_of(lease.holders, [&](const auto& it) { return host::is_alive(machine_.proc, it); });
+    if (lease.confinement.cgroup.empty() || machine_.cgroup2.empty()) return out;
+    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
+    out.inhabited = facts && facts->populated;
+    return out;
+}
+
 /// Only where somebody asks for a shield. The limits are those of the slices that the callers of it are in.
 core::ShieldFacts Observer::shield_facts(const core::State& state, const core::Input& input) const {
     std::vector<std::string> callers;
     if (const auto* acquire = std::get_if<core::Acquire>(&input); acquire != nullptr && acquire->request.shield)
         callers.push_back(acquire->caller.cgroup);
     for (const auto& [id, lease] : state.leases)
-        if (lease.request.shield && (lease.state == model::LeaseState::queued || lease.state == model::LeaseState::preparing))
+        if (lease.request.shield &&
+            (lease.state == model::LeaseState::queued || lease.state == model::LeaseState::preparing))
             callers.push_back(lease.caller.cgroup);
     core::ShieldFacts out;
     if (callers.empty()) return out;
@@ -141,6 +151,8 @@ core::Observed Observer::observe(const core::State& state, const core::Input& in
     core::Observed out{
         .topology = topology(), .reserve = site_.config.reserve, .loses_masks = loses_masks_, .systemd = systemd};
     for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
+    for (const auto& [id, lease] : state.leases)
+        if (!lease.request.name.empty() && !model::is_over(lease.state)) out.named[id] = named_facts(lease);
     if (!may_place(state, input)) return out;
     out.shield = shield_facts(state, input);
     for (const auto& node : out.topology.nodes)

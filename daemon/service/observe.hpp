@@ -27,6 +27,7 @@ public:
     [[nodiscard]] std::vector<model::KnobKey> all_knobs();
 
 private:
+    [[nodiscard]] core::NamedFacts named_facts(const model::Lease& lease) const;
     [[nodiscard]] core::ShieldFacts shield_facts(const core::State& state, const core::Input& input) const;
     [[nodiscard]] model::CpuSet foreign_cpus(const core::State& state) const;
     void find_scopes(const std::string& directory, int depth);

@@ -75,6 +75,19 @@ int read_fact(sd_bus_message* from, std::string_view name, UnitFacts& out) {
         out.main_pid = static_cast<int>(pid);
         return r;
     }
+    if (name == "SubState") {
+        const char* text = nullptr;
+        const int r = sd_bus_message_read(from, "v", "s", &text);
+        if (r > 0) out.sub_state = text;
+        return r;
+    }
+    if (name == "Job") {
+        std::uint32_t id = 0;
+        const char* path = nullptr;
+        const int r = sd_bus_message_read(from, "v", "(uo)", &id, &path);
+        out.has_job = id != 0;
+        return r;
+    }
     if (name == "NeedDaemonReload") {
         int flag = 0;
         const int r = sd_bus_message_read(from, "v", "b", &flag);
@@ -100,13 +113,18 @@ bool is_there(sd_bus* bus) {
     return made >= 0 && sd_bus_message_read(answer, "b", &owned) >= 0 && owned != 0;
 }
 
+/// "Unit x.service not loaded.", or, where properties of one are to be set that has no file any more, "not found".
+bool is_not_loaded(const model::Error& error) {
+    return error.detail.find("not loaded") != std::string::npos || error.detail.find("not found") != std::string::npos;
+}
+
 void subscribe(Later& later, sd_bus* bus) {
     auto call = manager_call(bus, "Subscribe");
     if (call) later.call(bus, std::move(*call), 0, [](const Result<sd_bus_message*>&) {});
 }
 
 Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit) {
-    auto call = manager_call(bus, "GetUnit");
+    auto call = manager_call(bus, unit.ends_with(".slice") ? "LoadUnit" : "GetUnit");
     if (!call) return call;
     const int r = sd_bus_message_append(call->get(), "s", unit.c_str());
     return filled(std::move(call), r);
@@ -134,7 +152,27 @@ Result<UnitFacts> read_facts(sd_bus_message* reply) {
     return out;
 }
 
-Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid) {
+namespace {
+
+/// a(sa(sv)): units that are made in the same job.
+int append_slice(sd_bus_message* to, const std::string& slice, const Surroundings& it) {
+    if (!it.make_slice) return sd_bus_message_append(to, "a(sa(sv))", 0);
+    int r = sd_bus_message_open_container(to, 'a', "(sa(sv))");
+    if (r >= 0) r = sd_bus_message_open_container(to, 'r', "sa(sv)");
+    if (r >= 0) r = sd_bus_message_append(to, "s", slice.c_str());
+    if (r >= 0) r = sd_bus_message_open_container(to, 'a', "(sv)");
+    if (r >= 0) r = append_settings(to, {{model::UnitProperty::cpus, it.slice_cpus.text()}});
+    if (r >= 0) r = sd_bus_message_append(to, "(sv)", "Description", "s", "CPUs of shielded leases of numa-lease");
+    if (r >= 0) r = sd_bus_message_append(to, "(sv)", "StopWhenUnneeded", "b", 1);
+    for (int level = 0; level < 3; ++level)
+        if (r >= 0) r = sd_bus_message_close_container(to);
+    return r;
+}
+
+}  // namespace
+
+Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
+                                 const Surroundings& surroundings) {
     auto call = manager_call(bus, "StartTransientUnit");
     if (!call) return call;
     sd_bus_message* m = call->get();
@@ -150,9 +188,10 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
         r = sd_bus_message_append(m, "(sv)", "Slice", "s", lease.confinement.slice.c_str());
     // Only into a delegated unit does systemd move a process later (AttachProcessesToUnit); no controller goes with it.
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "DelegateControllers", "as", 0);
+    if (r >= 0 && surroundings.tasks) r = sd_bus_message_append(m, "(sv)", "TasksMax", "t", *surroundings.tasks);
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "PIDs", "au", 1, static_cast<unsigned>(pid));
     if (r >= 0) r = sd_bus_message_close_container(m);
-    if (r >= 0) r = sd_bus_message_append(m, "a(sa(sv))", 0);
+    if (r >= 0) r = append_slice(m, lease.confinement.slice, surroundings);
     return filled(std::move(call), r);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,8 @@ using Settings = std::vector<std::pair<model::UnitProperty, std::string>>;
 struct UnitFacts {
     std::map<std::string, std::string> values;  ///< of model::kUnitProperties, as text
     int main_pid = 0;
+    std::string sub_state;
+    bool has_job = false;       ///< something is queued for it
     bool needs_reload = false;  ///< a file of it changed on disk since systemd read it
 };
 
@@ -31,12 +34,22 @@ bool is_there(sd_bus* bus);
 /// Without it the manager sends no JobRemoved.
 void subscribe(Later& later, sd_bus* bus);
 
+/// A slice is loaded: it needs no file, and may be one that nobody has used yet.
 model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
+/// GetUnit's answer for a unit that has ended and was forgotten.
+bool is_not_loaded(const model::Error& error);
 /// Properties.GetAll of every interface of a unit's object.
 model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
 model::Result<UnitFacts> read_facts(sd_bus_message* reply);
+/// What a scope is started in, where it leaves the slice of its caller.
+struct Surroundings {
+    bool make_slice = false;  ///< together with the scope, with these CPUs; it goes with its last scope
+    model::CpuSet slice_cpus;
+    std::optional<std::uint64_t> tasks;  ///< as many as the caller could have before
+};
 /// A scope with the settings of the lease in force before `pid` joins it.
-model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid);
+model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
+                                        const Surroundings& surroundings);
 /// A slice without a process that has all CPUs set: while it is there, the cpuset controller stays in use beside it.
 model::Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);

@@ -21,7 +21,7 @@ constexpr std::uint64_t kPolls = 1'000;
 
 constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
-bool is_gone(const model::Error& error) { return error.detail.find("not loaded") != std::string::npos; }
+bool is_gone(const model::Error& error) { return systemd::is_not_loaded(error); }
 
 }  // namespace
 
@@ -70,8 +70,15 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
     const auto& it = lease.confinement;
-    if (it.kind != model::ConfinementKind::unit) return restore_masks(job);
-    if (!available_) return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
+    const bool asks_systemd = it.kind == model::ConfinementKind::unit || it.shield.kind != model::ShieldKind::none;
+    if (asks_systemd && !available_)
+        return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
+    lower_shield(job, [=, this] { put_back(job); });
+}
+
+void Confiner::put_back(const JobPtr& job) {
+    const auto& it = job->lease.confinement;
+    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return restore_masks(job);
     // Compare before restore: what somebody else has set meanwhile is left alone.
     for (const auto& setting : it.settings) {
         if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))

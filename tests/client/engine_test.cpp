@@ -437,6 +437,9 @@ TEST(Container, OthersMayRun) {
 TEST(Container, PodmanIsToldOfSplitAndDockerOfItsOwnSets) {
     EXPECT_THAT(*container_refusal({"podman", "run", "x"}), HasSubstr("podman run --cgroups=split"));
     EXPECT_THAT(*container_refusal({"docker", "run", "x"}),
+                HasSubstr("docker run --cgroup-parent=numalease-NAME.slice … (numa-leasectl show NAME --as docker)"));
+    EXPECT_THAT(*container_refusal({"docker", "compose", "up"}), HasSubstr("cgroup_parent: numalease-NAME.slice"));
+    EXPECT_THAT(*container_refusal({"docker", "run", "x"}),
                 HasSubstr("--cpuset-cpus=$NUMA_LEASE_CPUS --cpuset-mems=$NUMA_LEASE_NODES"));
 }
 

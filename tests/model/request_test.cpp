@@ -15,6 +15,8 @@ Request parsed(const std::string& field, const std::string& text) {
 
 TEST(Request, EveryFieldComesBackFromItsText) {
     const std::vector<std::pair<std::string, std::string>> samples{{"policy", "single-node"},
+                                                                   {"name", "llama"},
+                                                                   {"grace", "2min"},
                                                                    {"socket", "0-1"},
                                                                    {"node", "any:2"},
                                                                    {"node", "all"},
@@ -174,6 +176,18 @@ TEST(Value, RefusesHostileJournalLines) {
 TEST(Errors, EveryCodeHasItsOwnRow) {
     for (std::size_t i = 0; i < kErrcTable.size(); ++i) EXPECT_EQ(static_cast<std::size_t>(kErrcTable[i].code), i);
     EXPECT_EQ(kErrcTable.back().code, Errc::internal) << "a new code needs a row";
+}
+
+TEST(Request, ANameIsThatOfOneSlice) {
+    Request request;
+    for (const auto* name : {"llama", "a", "web_2", "c", "c1x", "0123456789abcdef0123456789abcdef"})
+        EXPECT_TRUE(set_field(request, "name", name)) << name;
+    for (const auto* name : {"", "Llama", "a.b", "a b", "a/b", "\xc3\xa4", "0123456789abcdef0123456789abcdef0", "c12"})
+        EXPECT_FALSE(set_field(request, "name", name)) << name;
+    const auto dash = set_field(request, "name", "web-2");
+    ASSERT_FALSE(dash);
+    EXPECT_NE(dash.error().detail.find("dash"), std::string::npos) << dash.error().detail;
+    EXPECT_NE(dash.error().detail.find("inside another lease"), std::string::npos) << dash.error().detail;
 }
 
 }  // namespace

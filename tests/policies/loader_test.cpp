@@ -254,5 +254,34 @@ TEST(Shipped, AutoLeavesTheChoiceToTheDaemon) {
     EXPECT_THAT(load({NUMALEASE_SHIPPED}).policies.at("auto").fields, IsEmpty());
 }
 
+TEST(LeaseFile, HoldsRequestFieldsAnEngineAndAModel) {
+    const auto lease =
+        parse_lease("policy: single-node\nengine: llama.cpp\nmodel: /m.gguf\nnode: any:1\ngrace: 1min\n", "l.yaml");
+    ASSERT_TRUE(lease) << lease.error().detail;
+    EXPECT_EQ(lease->engine, "llama.cpp");
+    EXPECT_EQ(lease->model, "/m.gguf");
+    EXPECT_EQ(lease->fields, (std::vector<std::pair<std::string, std::string>>{
+                                 {"policy", "single-node"}, {"node", "any:1"}, {"grace", "1min"}}));
+    EXPECT_TRUE(parse_lease("# node: 0\n", "l.yaml"));
+}
+
+TEST(LeaseFile, WhatIsWrongIsNamedByItsPlace) {
+    const std::pair<const char*, const char*> cases[] = {
+        {"node: 1\nnodes: 2\n", "l.yaml:2:1: unknown key 'nodes'; allowed: engine, model, policy"},
+        {"name: other\n", "l.yaml:1:1: unknown key 'name'"},
+        {"cores: none\n", "l.yaml:1:8: cores: "},
+        {"node: [1, 2]\n", "l.yaml:1:7: node: must be text"},
+        {"node: 1\nsocket: 0\n", "socket and node"},
+        {"node: 1\nnode: 2\n", "l.yaml:2:1: the key 'node' is there twice"}};
+    for (const auto& [text, problem] : cases) {
+        const auto lease = parse_lease(text, "l.yaml");
+        ASSERT_FALSE(lease) << text;
+        EXPECT_EQ(lease.error().code, model::Errc::unreadable);
+        EXPECT_NE(lease.error().detail.find(problem), std::string::npos) << lease.error().detail;
+    }
+}
+
+TEST(LeaseFile, AMissingOneIsToldFromABrokenOne) { EXPECT_EQ(load_lease("/nonexistent", "llama").error().err, ENOENT); }
+
 }  // namespace
 }  // namespace numalease::policies

@@ -56,8 +56,16 @@ TEST(Authorise, EveryKnobThatOthersFeelNeedsTheKernelStateAction) {
             << field;
 }
 
+TEST(Authorise, AShieldIsAnActionOfItsOwn) {
+    EXPECT_EQ(actions_of(request("shield", "yes")), (std::vector{Action::acquire, Action::shield}));
+}
+
 TEST(Authorise, DroppingCachesIsAnActionOfItsOwn) {
     EXPECT_EQ(actions_of(request("page-cache", "drop")), (std::vector{Action::acquire, Action::drop_caches}));
+}
+
+TEST(Authorise, ANamedLeaseIsASliceOfTheSystem) {
+    EXPECT_EQ(actions_of(request("name", "llama")), (std::vector{Action::acquire, Action::manage}));
 }
 
 TEST(Authorise, MembershipComesFromTheAccountAndAMissingGroupHasNoMembers) {

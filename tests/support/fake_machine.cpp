@@ -86,6 +86,9 @@ void FakeMachine::append(const std::vector<Record>& records) {
 core::Observed FakeMachine::observe(const core::Input& input) const {
     auto out = observed;
     for (const auto& key : core::watched(state, input, observed.topology)) out.knobs[key] = read(key);
+    for (const auto& [id, lease] : state.leases)
+        if (!lease.request.name.empty())
+            out.named[id] = {.held = alive.contains(id), .inhabited = inhabited.contains(id)};
     return out;
 }
 
@@ -112,7 +115,10 @@ std::optional<Error> FakeMachine::handle(const core::Input& first) {
         constexpr std::size_t kLongJournal = 40;
         if (journal.size() > kLongJournal && !keep_whole_journal) journal = core::snapshot(state);
         for (const auto& report : step.reports) reports.push_back(report.text);
-        if (is_first) refusal = step.refusal;
+        if (is_first) {
+            refusal = step.refusal;
+            acquired_ = step.lease;
+        }
         for (const auto& effect : step.effects) perform(effect, inputs);
     }
     return refusal;
@@ -149,6 +155,7 @@ void FakeMachine::shield(const core::Confine& effect, model::Confinement& confin
 core::Done FakeMachine::inspect(const core::InspectUnit& effect) const {
     core::Done done{.op = effect.op, .confinement = state.leases.at(effect.lease).confinement};
     done.confinement.prior_known = true;
+    done.confinement.whole_unit = whole_unit;
     for (auto& setting : done.confinement.settings)
         if (const auto prior = unit.find(setting.property); prior != unit.end() && !prior->second.empty()) {
             setting.prior = prior->second;
@@ -230,6 +237,8 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
         }
         if (!unconfine_error) this->unconfine(lease.confinement);
         inputs.emplace_back(core::Done{.op = unconfine->op, .error = unconfine_error});
+    } else if (const auto* ask = std::get_if<core::AskUnit>(&effect)) {
+        inputs.emplace_back(core::Done{.op = ask->op, .unit_is_over = unit_is_over});
     } else if (const auto* drop = std::get_if<core::DropPageCache>(&effect)) {
         inputs.emplace_back(core::Done{.op = drop->op, .note = "0 freed"});
     } else if (const auto* reclaim = std::get_if<core::ReclaimNode>(&effect)) {
@@ -243,13 +252,13 @@ std::string FakeMachine::acquire(const std::string& options, unsigned uid, const
     ++next_pid_;
     auto who = caller(uid);
     who.parent = parent;
-    const auto id = "c" + std::to_string(state.next_id);
+    acquired_.clear();
     if (auto refusal = handle(core::Acquire{request(options), who})) {
         last_refusal = *refusal;
         return {};
     }
-    alive.insert(id);
-    return id;
+    alive.insert(acquired_);
+    return acquired_;
 }
 
 // By value: `id` may be the one in `alive`.

@@ -51,6 +51,9 @@ public:
     std::map<model::UnitProperty, std::string> unit;  ///< properties of the one unit there is
     std::map<int, model::CpuSet> masks;               ///< of threads; odd ones are in that unit
     bool keeper_missing = true;                       ///< the first change brings the controller for everybody
+    std::set<std::string> inhabited;                  ///< named leases whose slice has processes
+    bool whole_unit = false;                          ///< the caller is its unit's main process
+    bool unit_is_over = false;                        ///< of every parked lease: systemd will not start it again
     core::Observed observed;
     core::State state;
     std::vector<model::Record> journal;
@@ -99,6 +102,7 @@ private:
     void shield(const core::Confine& effect, model::Confinement& confinement);
     void check_recorded(const model::KnobKey& key, const std::string& value);
     int next_pid_ = 1000;
+    std::string acquired_;  ///< by the last input
 };
 
 /// "--node 0 numa-balancing=off required=numa-balancing": fields of a request separated by blanks.

@@ -1,0 +1,94 @@
+#include "client/joining.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace numalease::client {
+
+using model::Errc;
+using model::fail;
+using model::Lease;
+using model::Result;
+
+namespace {
+
+constexpr std::string_view kUnbound = "not bound to the lease's life";
+
+struct Names {
+    std::string slice;
+    std::string env;
+    std::string cpus;
+    std::string nodes;
+};
+
+std::string docker_text(const Names& it) {
+    const auto sets = "--cpuset-cpus=" + it.cpus + " --cpuset-mems=" + it.nodes;
+    if (it.slice.empty()) return "docker run " + sets + " IMAGE  # " + std::string(kUnbound) + '\n';
+    return "docker run --cgroup-parent=" + it.slice + " --env-file=" + it.env +
+           " IMAGE\n# with the cgroupfs driver (docker info -f '{{.CgroupDriver}}'), " + std::string(kUnbound) +
+           ":\n# docker run " + sets + " --env-file=" + it.env + " IMAGE\n";
+}
+
+std::string compose_text(const Names& it, const std::string& service) {
+    const auto cpuset = "cpuset: \"" + it.cpus + "\"  # " + std::string(kUnbound) + '\n';
+    std::string out = "services:\n  " + service + ":\n";
+    if (it.slice.empty()) return out + "    " + cpuset;
+    return out + "    cgroup_parent: " + it.slice + "\n    env_file: " + it.env +
+           "\n    # with the cgroupfs driver, in place of cgroup_parent:\n    # " + cpuset;
+}
+
+std::string quadlet_text(const Names& it, const std::string& name) {
+    const auto unit = "numa-lease@" + name + ".service";
+    return "[Unit]\nBindsTo=" + unit + "\nAfter=" + unit + "\n\n[Container]\nEnvironmentFile=" + it.env +
+           "\n\n[Service]\nSlice=" + it.slice + '\n';
+}
+
+}  // namespace
+
+Result<std::string> joining_environment(const policies::Library& library, const model::Policy* policy,
+                                        const std::string& engine, const LeaseFacts& facts) {
+    Argv argv{"true"};
+    if (!engine.empty()) {
+        const auto found = library.engines.find(engine);
+        if (found == library.engines.end()) {
+            std::string known;
+            for (const auto& [name, it] : library.engines) known += (known.empty() ? "" : ", ") + name;
+            return fail(Errc::unreadable, "engine '" + engine + "' does not exist; there are: " + known);
+        }
+        if (!found->second.programs.empty()) {
+            argv.clear();
+            std::istringstream words(found->second.programs.front());
+            for (std::string word; words >> word;) argv.push_back(word);
+        }
+    }
+    std::string out;
+    for (const auto& [name, value] : adapt(library, policy, argv, {}, facts, false).env) {
+        const auto plain = [](char c) { return c != '\'' && c != '"' && c != '\\' && c != '\n'; };
+        if (std::ranges::all_of(value, plain)) out += name + '=' + value + '\n';
+    }
+    return out;
+}
+
+std::string environment_file(const std::string& runtime_directory, const std::string& name) {
+    return runtime_directory + "/env/" + name;
+}
+
+Result<std::string> joining_text(const Lease& lease, std::string_view as, const std::string& runtime_directory,
+                                 const std::string& environment) {
+    const auto& name = lease.request.name;
+    Names it{.cpus = lease.placement.cpus.text(), .nodes = lease.placement.nodes.text()};
+    if (it.cpus.empty()) return fail(Errc::not_now, lease.id + " has no place yet: " + lease.reason);
+    if (!name.empty()) it.slice = "numalease-" + name + ".slice";
+    if (!name.empty()) it.env = environment_file(runtime_directory, name);
+    if (as == "env") return environment;
+    if (as == "docker") return docker_text(it);
+    if (as == "compose") return compose_text(it, name.empty() ? lease.id : name);
+    if (as != "quadlet")
+        return fail(Errc::invalid_request, "--as: '" + std::string(as) + "' is none of docker, compose, quadlet, env");
+    if (name.empty())
+        return fail(Errc::invalid_request, lease.id + " has no name, so no unit can join it; hold one with " +
+                                               "numa-leasectl hold NAME, or start numa-lease@NAME.service");
+    return quadlet_text(it, name);
+}
+
+}  // namespace numalease::client

@@ -1,0 +1,100 @@
+#include <cerrno>
+#include <optional>
+
+#include "service/confine.hpp"
+#include "service/systemd.hpp"
+
+// A named lease is a slice that others join: its properties are set before anybody does. It need not run, and may be
+// about to be started for the very process that asks, so it is neither started here nor waited for.
+
+namespace numalease::service {
+
+namespace {
+
+using model::ConfinementKind;
+using model::Errc;
+using model::Result;
+
+constexpr std::uint64_t kLookAgain = 20'000;
+constexpr std::uint64_t kLooks = 150;  ///< 3 s together: a service that is being stopped takes its time
+
+/// Where systemd puts a slice: each dash opens a level, "numalease-foo.slice" is /numalease.slice/numalease-foo.slice.
+std::string cgroup_of_slice(const std::string& slice) { return "/numalease.slice/" + slice; }
+
+/// Over is what systemd leaves alone. `nullopt`: it is still being stopped.
+std::optional<bool> is_over(const systemd::UnitFacts& facts) {
+    const std::string_view state = facts.sub_state;
+    if (state == "dead" || state == "failed" || state == "exited") return !facts.has_job;
+    if (state == "running" || state == "reload" || state.starts_with("stop") || state.starts_with("final"))
+        return std::nullopt;
+    return false;  // "auto-restart", "start", "condition", …: it comes back
+}
+
+}  // namespace
+
+void Confiner::set_slice(const JobPtr& job) {
+    auto& it = job->lease.confinement;
+    it.cgroup = cgroup_of_slice(it.unit);
+    systemd::Settings settings;
+    for (const auto& setting : it.settings) settings.emplace_back(setting.property, setting.value);
+    set_properties(it.unit, settings, [=, this](Result<sd_bus_message*> reply) {
+        if (reply) return verify_slice(job);
+        give_up(job, {Errc::io, "systemd did not confine " + job->lease.confinement.unit + ": " + reply.error().detail,
+                      reply.error().err});
+    });
+}
+
+/// Before anybody has joined there is no cgroup to look at.
+void Confiner::verify_slice(const JobPtr& job) {
+    auto& it = job->lease.confinement;
+    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, it.cgroup);
+    if (!facts) return finish(job);
+    it.effective_cpus = facts->effective_cpus;
+    it.effective_nodes = facts->effective_nodes;
+    const auto& wanted = job->lease.placement;
+    if (is_in_force(*job, *facts)) return finish(job);
+    if (job->polls_left-- == 0)
+        return give_up(job, {Errc::io, it.unit + " has CPUs " + facts->effective_cpus.text() + " although " +
+                                           wanted.cpus.text() + " were set"});
+    constexpr std::uint64_t kPoll = 2'000;
+    later_.after(kPoll, [=, this] { verify_slice(job); });
+}
+
+/// A process of a login session enters a named lease in a scope of its own; a service's process is never moved.
+void Confiner::join_slice(const JobPtr& job) {
+    auto& it = job->lease.confinement;
+    const auto cgroup = host::read_cgroup(machine_.proc, job->process.pid);
+    if (!cgroup) return give_up(job, {Errc::io, "the process is gone", ESRCH});
+    if ((*cgroup + '/').starts_with(it.cgroup + '/')) return finish(job);
+    if (!cgroup->starts_with("/user.slice/"))
+        return give_up(job, {Errc::unsupported, *cgroup + " is no login session, and is not moved; use Slice=" +
+                                                    it.unit + " in its unit, or systemd-run --slice=" + it.unit});
+    it.kind = ConfinementKind::scope;
+    it.slice = it.unit;
+    it.unit = "numalease-" + job->lease.id + "-" + std::to_string(job->process.pid) + ".scope";
+    start_scope(job);
+}
+
+void Confiner::ask_unit(std::uint64_t op, const model::Lease& lease) {
+    const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease, .polls_left = kLooks});
+    look_at_unit(job);
+}
+
+void Confiner::answer_about_unit(const JobPtr& job, bool over) {
+    core::Done done{.op = job->op};
+    done.unit_is_over = over;
+    done_(std::move(done));
+}
+
+void Confiner::look_at_unit(const JobPtr& job) {
+    read_facts(
+        job->lease.confinement.unit,
+        [=, this](const systemd::UnitFacts& facts) {
+            const auto over = is_over(facts);
+            if (!over && job->polls_left-- > 0) return later_.after(kLookAgain, [=, this] { look_at_unit(job); });
+            answer_about_unit(job, over.value_or(false));
+        },
+        [=, this](const model::Error& error) { answer_about_unit(job, systemd::is_not_loaded(error)); });
+}
+
+}  // namespace numalease::service

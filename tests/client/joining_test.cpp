@@ -1,0 +1,80 @@
+#include "client/joining.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/asking.hpp"
+
+namespace numalease::client {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+model::Lease lease(const std::string& name) {
+    model::Lease out{.id = "c3"};
+    out.request.name = name;
+    out.placement.cpus = model::CpuSet{2, 3};
+    out.placement.nodes = model::NodeSet{1};
+    return out;
+}
+
+std::string text(const model::Lease& of, std::string_view as) {
+    return joining_text(of, as, "/run/numa-lease", "NUMA_LEASE_ID=c3\n").value();
+}
+
+TEST(Joining, AContainerJoinsTheSliceAndFindsTheEnvironment) {
+    const auto docker = text(lease("llama"), "docker");
+    EXPECT_THAT(docker, HasSubstr("docker run --cgroup-parent=numalease-llama.slice "
+                                  "--env-file=/run/numa-lease/env/llama IMAGE\n"));
+    EXPECT_THAT(docker, HasSubstr("--cpuset-cpus=2-3 --cpuset-mems=1"));
+    EXPECT_THAT(docker, HasSubstr("not bound to the lease's life"));
+    EXPECT_THAT(docker, Not(HasSubstr("gpu"))) << "none is leased";
+    const auto compose = text(lease("llama"), "compose");
+    EXPECT_THAT(compose, HasSubstr("  llama:\n    cgroup_parent: numalease-llama.slice\n"));
+    EXPECT_THAT(compose, HasSubstr("env_file: /run/numa-lease/env/llama"));
+    const auto quadlet = text(lease("llama"), "quadlet");
+    EXPECT_THAT(quadlet, HasSubstr("BindsTo=numa-lease@llama.service\nAfter=numa-lease@llama.service\n"));
+    EXPECT_THAT(quadlet, HasSubstr("[Service]\nSlice=numalease-llama.slice\n"));
+    EXPECT_EQ(text(lease("llama"), "env"), "NUMA_LEASE_ID=c3\n");
+}
+
+TEST(Joining, ALeaseWithoutANameHasNoSliceToJoin) {
+    EXPECT_THAT(text(lease(""), "docker"), HasSubstr("--cpuset-cpus=2-3 --cpuset-mems=1"));
+    EXPECT_THAT(text(lease(""), "docker"), HasSubstr("not bound to the lease's life"));
+    EXPECT_FALSE(joining_text(lease(""), "quadlet", "/run/numa-lease", ""));
+    EXPECT_EQ(joining_text(lease("llama"), "lxc", "/run/numa-lease", "").error().code, model::Errc::invalid_request);
+}
+
+TEST(Joining, TheEnvironmentIsThatOfOneEngineWithoutQuotes) {
+    policies::Library library;
+    library.engines["llama.cpp"] = {
+        .name = "llama.cpp",
+        .programs = {"llama-server"},
+        .options = {{"threads", {.flags = {"-t"}, .env = "LLAMA_ARG_THREADS", .value = "${threads}"}}},
+        .env = {{"ODD", "it's \"odd\""}}};
+    const LeaseFacts facts{
+        .id = "c3", .cpus = model::CpuSet{2, 3}, .nodes = model::NodeSet{1}, .cores = 2, .threads = 2};
+    EXPECT_EQ(joining_environment(library, nullptr, "llama.cpp", facts).value(),
+              "LLAMA_ARG_THREADS=2\nNUMA_LEASE_CORES=2\nNUMA_LEASE_CPUS=2-3\nNUMA_LEASE_ID=c3\nNUMA_LEASE_NODES=1\n"
+              "NUMA_LEASE_THREADS=2\n");
+    EXPECT_EQ(joining_environment(library, nullptr, "lama", facts).error().code, model::Errc::unreadable);
+}
+
+TEST(Joining, WhatIsTypedWinsOverTheDefinition) {
+    policies::LeaseFile definition{
+        .fields = {{"node", "0"}, {"cores", "4"}, {"wait", "1h"}, {"required", "cores"}, {"mempolicy", "bind"}},
+        .engine = "",
+        .model = "a.gguf"};
+    Typed typed;
+    typed.fields = {{"socket", "1"}, {"cores", "2"}};
+    typed.interleave = "on";
+    fill_from(typed, definition);
+    EXPECT_EQ(typed.fields, (std::map<std::string, std::string>{{"socket", "1"}, {"cores", "2"}}));
+    EXPECT_EQ(typed.wait, "1h");
+    EXPECT_EQ(typed.require, "cores");
+    EXPECT_EQ(typed.model, "a.gguf");
+}
+
+}  // namespace
+}  // namespace numalease::client
