@@ -128,6 +128,45 @@ TEST(Crash, DyingAgainWhileRecoveringIsRecoveredToo) {
         }
 }
 
+/// A service with a prior of its own, on a kernel that loses threads' masks.
+FakeMachine service() {
+    FakeMachine machine(test::simple_topology(2, 4));
+    machine.observed.systemd = true;
+    machine.observed.loses_masks = true;
+    machine.cgroup = "/system.slice/foo.service";
+    machine.unit = {
+        {model::UnitProperty::cpus, "0-5"}, {model::UnitProperty::nodes, ""}, {model::UnitProperty::memory, ""}};
+    machine.masks = {{7, {1, 2}}, {8, {3}}};
+    return machine;
+}
+
+void lease_of_service(FakeMachine& machine) {
+    machine.holder_gone(machine.acquire("node=0 memory=64M"));
+    machine.holder_gone(machine.acquire("node=1"));
+}
+
+TEST(Crash, AtEveryActionAUnitAndTheMasksOfThreadsComeBack) {
+    auto whole = service();
+    lease_of_service(whole);
+    ASSERT_GT(whole.actions, 20U);
+    for (std::size_t n = 0; n <= whole.actions; ++n) {
+        SCOPED_TRACE(n);
+        auto machine = service();
+        machine.crash_after = n;
+        try {
+            lease_of_service(machine);
+        } catch (const Crash&) {
+        }
+        machine.alive.clear();
+        machine.restart();
+        machine.settle();
+        EXPECT_EQ(machine.unit, service().unit);
+        EXPECT_EQ(machine.masks, service().masks);
+        EXPECT_TRUE(core::idle(machine.state));
+        EXPECT_TRUE(machine.problems.empty()) << machine.problems.front();
+    }
+}
+
 TEST(Crash, AJournalCutInsideOneAppendIsRecoveredToo) {
     // One append is several lines, and a write can be cut between any two of them.
     auto whole = start();

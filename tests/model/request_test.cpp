@@ -25,6 +25,7 @@ TEST(Request, EveryFieldComesBackFromItsText) {
                                                                    {"near", "pci:0000:81:00.0"},
                                                                    {"memory", "12G"},
                                                                    {"memory-is-estimate", "yes"},
+                                                                   {"memory-max", "16G"},
                                                                    {"mempolicy", "interleave"},
                                                                    {"weights", "0=3,2=1"},
                                                                    {"numa-balancing", "off"},

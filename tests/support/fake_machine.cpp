@@ -152,6 +152,62 @@ void FakeMachine::shield(const core::Confine& effect, model::Confinement& confin
     if (it.in_force) partitions[it.cgroup] |= state.leases.at(effect.lease).placement.cpus;
 }
 
+core::Done FakeMachine::inspect(const core::InspectUnit& effect) const {
+    core::Done done{.op = effect.op, .confinement = state.leases.at(effect.lease).confinement};
+    done.confinement.prior_known = true;
+    done.confinement.whole_unit = whole_unit;
+    for (auto& setting : done.confinement.settings)
+        if (const auto prior = unit.find(setting.property); prior != unit.end() && !prior->second.empty()) {
+            setting.prior = prior->second;
+            setting.source = PriorSource::runtime;
+        }
+    if (observed.loses_masks)
+        for (const auto& [tid, cpus] : masks)
+            done.confinement.masks.push_back({.pid = tid, .thread = {.pid = tid, .start_time = 1}, .cpus = cpus});
+    return done;
+}
+
+void FakeMachine::confine(const core::Confine& effect, model::Confinement& confinement) {
+    std::vector<std::string> ignored;
+    const auto kept = core::replay(journal, ignored);
+    const auto lease = kept.leases.find(effect.lease);
+    if (confinement.kind != ConfinementKind::unit) return;
+    if (lease == kept.leases.end() || lease->second.confinement.settings != confinement.settings ||
+        lease->second.confinement.masks != confinement.masks)
+        problems.push_back("law 1: the unit of " + effect.lease + " is changed without a record");
+    lose_masks();
+    for (const auto& setting : confinement.settings) {
+        unit[setting.property] = setting.value;
+        act();
+    }
+    restore_masks(confinement.masks, false);
+    std::erase_if(confinement.masks, [](const ThreadMask& it) { return it.thread.pid % 2 == 0; });
+}
+
+void FakeMachine::unconfine(const model::Confinement& confinement) {
+    if (confinement.kind != ConfinementKind::unit) return;
+    lose_masks();
+    for (const auto& setting : confinement.settings) {
+        unit[setting.property] = setting.prior;
+        act();
+    }
+    restore_masks(confinement.masks, true);
+}
+
+/// As Linux 6.1 does to every thread below where the cpuset controller comes, goes or changes.
+void FakeMachine::lose_masks() {
+    if (!observed.loses_masks) return;
+    for (auto& [tid, cpus] : masks)
+        if (tid % 2 == 1 || keeper_missing) cpus = observed.topology.online;
+    keeper_missing = false;
+}
+
+void FakeMachine::restore_masks(const std::vector<ThreadMask>& kept, bool inside_too) {
+    for (const auto& it : kept)
+        if ((inside_too || it.thread.pid % 2 == 0) && masks.at(it.thread.pid) == observed.topology.online)
+            masks[it.thread.pid] = it.cpus;
+}
+
 void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& inputs) {
     if (before_effect) before_effect(effect);
     act();
@@ -168,12 +224,10 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
         auto confinement = state.leases.at(confine->lease).confinement;
         confinement.effective_cpus = state.leases.at(confine->lease).placement.cpus;
         shield(*confine, confinement);
+        this->confine(*confine, confinement);
         inputs.emplace_back(core::Done{.op = confine->op, .confinement = confinement});
     } else if (const auto* inspect = std::get_if<core::InspectUnit>(&effect)) {
-        auto confinement = state.leases.at(inspect->lease).confinement;
-        confinement.prior_known = true;
-        confinement.whole_unit = whole_unit;
-        inputs.emplace_back(core::Done{.op = inspect->op, .confinement = confinement});
+        inputs.emplace_back(this->inspect(*inspect));
     } else if (const auto* unconfine = std::get_if<core::Unconfine>(&effect)) {
         const auto& lease = state.leases.at(unconfine->lease);
         if (const auto at = partitions.find(lease.confinement.shield.cgroup);
@@ -181,6 +235,7 @@ void FakeMachine::perform(const core::Effect& effect, std::deque<core::Input>& i
             at->second -= lease.placement.cpus;
             if (at->second.empty()) partitions.erase(at);
         }
+        if (!unconfine_error) this->unconfine(lease.confinement);
         inputs.emplace_back(core::Done{.op = unconfine->op, .error = unconfine_error});
     } else if (const auto* ask = std::get_if<core::AskUnit>(&effect)) {
         inputs.emplace_back(core::Done{.op = ask->op, .unit_is_over = unit_is_over});

@@ -48,6 +48,9 @@ public:
     std::map<std::string, model::CpuSet> partitions;  ///< by cgroup
     std::string partition_problem;                    ///< the kernel does not make one, and says this
     std::set<std::string> alive;                      ///< leases whose holder lives
+    std::map<model::UnitProperty, std::string> unit;  ///< properties of the one unit there is
+    std::map<int, model::CpuSet> masks;               ///< of threads; odd ones are in that unit
+    bool keeper_missing = true;                       ///< the first change brings the controller for everybody
     std::set<std::string> inhabited;                  ///< named leases whose slice has processes
     bool whole_unit = false;                          ///< the caller is its unit's main process
     bool unit_is_over = false;                        ///< of every parked lease: systemd will not start it again
@@ -88,6 +91,11 @@ protected:
 
 private:
     void act();
+    core::Done inspect(const core::InspectUnit& effect) const;
+    void confine(const core::Confine& effect, model::Confinement& confinement);
+    void unconfine(const model::Confinement& confinement);
+    void lose_masks();
+    void restore_masks(const std::vector<model::ThreadMask>& kept, bool inside_too);
     core::Observed observe(const core::Input& input) const;
     void perform(const core::Effect& effect, std::deque<core::Input>& inputs);
     void check_journal();

@@ -178,7 +178,7 @@ class Unit(bed.Case):
         _, cgroup = self.refused('deaf', f'{NAME} has CPUs 0-7', 'were set')
         self.assertEqual(self.put_calls()[1:],
                          ['AllowedCPUs=0-7 AllowedMemoryNodes=0 MemoryMax=infinity', 'AllowedCPUs= AllowedMemoryNodes='])
-        self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')
+        eventually(lambda: self.bed.shown(cgroup, 'cpuset.cpus.effective') == '0-7')
         self.assertEqual(self.dropins(), [])
 
     def test_a_systemd_that_vanishes_while_it_is_asked_undoes_the_rest(self):
