@@ -88,6 +88,10 @@ std::string how_confined(const Dict& confinement) {
         out += ", in force: CPUs " + cpus;
         if (const auto nodes = get_text(confinement, "effective_nodes"); !nodes.empty()) out += ", nodes " + nodes;
     }
+    for (const auto& setting : get_dicts(confinement, "settings"))
+        if (const auto bytes = model::parse_bytes(get_text(setting, "value"));
+            get_text(setting, "property") == "MemoryMax" && bytes)
+            out += ", memory at most " + model::bytes_text(*bytes);
     const auto shield = get_dict(confinement, "shield");
     if (get_flag(shield, "in_force")) out += ", shielded by the partition " + get_text(shield, "cgroup");
     return why.empty() ? out : out + " (" + why + ')';

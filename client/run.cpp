@@ -1,9 +1,11 @@
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -31,8 +33,24 @@ struct RunOptions {
     std::string report;
 };
 
-/// At a terminal somebody sees the progress and can interrupt.
-bool at_terminal() { return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0; }
+/// systemd started this very process, not a shell above it.  Source: systemd.exec(5), SYSTEMD_EXEC_PID.
+bool is_service() {
+    const char* pid = std::getenv("SYSTEMD_EXEC_PID");
+    return pid != nullptr && pid == std::to_string(getpid());
+}
+bool notifies() { return is_service() && std::getenv("NOTIFY_SOCKET") != nullptr; }
+
+Waiting who_waits() {
+    if (is_service()) return notifies() ? Waiting::usual : Waiting::in_service;
+    return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 ? Waiting::at_terminal : Waiting::usual;
+}
+
+/// A service that waits says for what, and that its start takes longer: twice as long as until it is said again.
+void tell_systemd(const std::string& status) {
+    if (!notifies()) return;
+    const auto longer = std::chrono::microseconds(2 * kProgressEvery).count();
+    sd_notifyf(0, "STATUS=%s\nEXTEND_TIMEOUT_USEC=%lld", status.c_str(), static_cast<long long>(longer));
+}
 
 Result<void> check_command(const Argv& command) {
     if (command.empty()) return fail(Errc::invalid_request, "no command; say numa-leasectl run [OPTIONS] -- COMMAND");
@@ -46,10 +64,14 @@ Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool 
     if (!acquired) return std::unexpected(acquired.error());
     const auto state = model::get_text(acquired->lease, "state");
     if (state == "active") return acquired->lease;
-    if (state == "queued" && !quiet) say(progress_line(acquired->lease));
+    const auto tell = [&](const model::Dict& lease) {
+        const auto line = progress_line(lease);
+        tell_systemd(line);
+        if (!quiet) say(line);
+    };
+    if (state == "queued") tell(acquired->lease);
     return daemon.wait(acquired->id, "active", kProgressEvery, [&] {
-        if (quiet) return;
-        if (const auto lease = daemon.lease(acquired->id)) say(progress_line(*lease));
+        if (const auto lease = daemon.lease(acquired->id)) tell(*lease);
     });
 }
 
@@ -140,7 +162,7 @@ int run(const Globals& globals, const RunOptions& options) {
     if (auto checked = check_command(globals.command); !checked) return say_failure(checked.error());
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
-    const auto asked = build_request(options.typed, globals.command, current_environment(), library, at_terminal());
+    const auto asked = build_request(options.typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
     return options.unleased ? run_unleased(globals, options, library, *asked)
                             : run_leased(globals, options, library, *asked);
@@ -150,7 +172,7 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
     if (const auto refusal = container_refusal(globals.command))
         return say_failure({Errc::invalid_request, *refusal, 0});
     const auto library = load_library();
-    const auto asked = build_request(typed, globals.command, current_environment(), library, at_terminal());
+    const auto asked = build_request(typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
     auto daemon = reach(globals.endpoint, Need::looking);
     if (!daemon) return say_failure(daemon.error());

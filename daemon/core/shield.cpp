@@ -112,14 +112,30 @@ void Stepper::operator()(const ShieldChanged& input) {
 model::CpuSet shielded_cpus(const State& state, const std::string& cgroup) {
     model::CpuSet out;
     for (const auto& [id, lease] : state.leases)
-        if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && has_touched_machine(lease))
+        if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && lease.stage >= Stage::confine)
             out |= lease.placement.cpus;
     return out;
 }
 
-bool has_touched_machine(const Lease& lease) {
-    if (lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known) return true;
-    return lease.confinement.shield.kind != ShieldKind::none && lease.stage >= Stage::confine;
+std::vector<model::ThreadMask> masks_behind_shields(std::vector<model::ThreadMask> recorded,
+                                                    const std::vector<model::ThreadMask>& now,
+                                                    const model::CpuSet& shielded) {
+    for (const auto& it : now) {
+        const auto before = std::ranges::find(recorded, it.thread, &model::ThreadMask::thread);
+        if (before == recorded.end())
+            recorded.push_back(it);
+        else if (model::CpuSet(before->cpus - shielded) != it.cpus)  // somebody chose another one meanwhile
+            before->cpus = it.cpus;
+    }
+    return recorded;
+}
+
+model::CpuSet shielded_cpus(const State& state) {
+    model::CpuSet out;
+    for (const auto& [id, lease] : state.leases)
+        if (lease.confinement.shield.kind != ShieldKind::none && !model::is_over(lease.state))
+            out |= lease.placement.cpus;
+    return out;
 }
 
 }  // namespace numalease::core

@@ -41,9 +41,9 @@ void Stepper::operator()(const HolderGone& input) {
     auto& lease = found->second;
     if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
-    begin_ending(lease, lease.signals_sent != 0     ? lease.reason
-                        : lease.failure.has_value() ? "the client vanished"
-                                                    : "its last process ended");
+    begin_ending(lease, lease.signals_sent != 0 || lease.oom_kills != 0 ? lease.reason
+                        : lease.failure.has_value()                     ? "the client vanished"
+                                                                        : "its last process ended");
 }
 
 void Stepper::operator()(const Release& input) {
@@ -125,7 +125,7 @@ void Stepper::operator()(const Recover& input) {
                 // The journal's last batch may be torn between the lease and what it lets go of.
                 let_everything_go(lease);
                 // Putting a unit back can be done twice; whether the first time got to its end is not known.
-                if (has_touched_machine(lease)) unconfine(id);
+                if (is_to_put_back(lease)) unconfine(id);
                 break;
             default: break;
         }

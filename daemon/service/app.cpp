@@ -136,8 +136,9 @@ void App::assemble(core::State state) {
     const auto current = [this]() -> const core::State& { return this->state(); };
     confiner_.emplace(*later_, *machine_, bus_.get(), current, done);
     confiner_->start();
-    holders_.emplace(event_.get(), *machine_,
-                     [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); });
+    holders_.emplace(
+        event_.get(), *machine_, [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); },
+        [this](core::OutOfMemory it) { daemon_->submit(std::move(it)); });
     if (options_.keep_leases) holders_->keep_in_store(std::move(handed_over_.holders));
     shields_.emplace(event_.get(), *machine_, [this](core::ShieldChanged it) { daemon_->submit(std::move(it)); });
     identifier_.emplace(*later_, *machine_, current);

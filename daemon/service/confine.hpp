@@ -45,6 +45,7 @@ private:
         model::NodeSet nodes;
         std::uint64_t polls_left = 0;
         std::vector<model::UnitSetting> restored;  ///< putting back: those that are still ours
+        std::vector<model::ThreadMask> masks_now;  ///< putting back: before the shield came down
         bool unlinked = false;                     ///< putting back: a file that systemd has read is gone
         std::string note;
     };
@@ -53,6 +54,9 @@ private:
 
     void finish(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
+    void read_masks(const JobPtr& job) const;
+    void ensure_keeper(const JobPtr& job, std::function<void()> next);
+    void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started);
     void start_scope(const JobPtr& job);
     void send_scope(const JobPtr& job);
     void attach(const JobPtr& job);
@@ -64,6 +68,7 @@ private:
     void await_widened(const JobPtr& job);
     void unset(const JobPtr& job);
     void unlink_ours(const JobPtr& job);
+    void restore_masks(const JobPtr& job);
     void await_reload(const JobPtr& job);
     void send_reload();
     void set_properties(const std::string& unit, const systemd::Settings& settings, Next next);
@@ -81,6 +86,7 @@ private:
     void await_slice(const JobPtr& job, const std::function<void()>& next);
     void raise_shield(const JobPtr& job);
     void begin_shield(const JobPtr& job);
+    void add_masks_of_shields(const JobPtr& job) const;
     void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, model::UnitProperty property) const;
@@ -99,8 +105,12 @@ private:
     bool available_ = false;
     bus::Slot removed_slot_;
     bus::Slot owner_slot_;
-    std::map<std::string, JobPtr> starting_;  ///< by scope, until its job is removed
-    std::vector<JobPtr> unloaded_;            ///< wait until systemd has forgotten a drop-in
+    struct Start {
+        JobPtr job;
+        std::function<void()> started;
+    };
+    std::map<std::string, Start> starting_;  ///< by unit, until systemd's job for it is over
+    std::vector<JobPtr> unloaded_;           ///< wait until systemd has forgotten a drop-in
     bool reloading_ = false;
 };
 

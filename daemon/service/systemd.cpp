@@ -177,6 +177,28 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
     return filled(std::move(call), r);
 }
 
+Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus) {
+    auto call = manager_call(bus, "StartTransientUnit");
+    if (!call) return call;
+    sd_bus_message* m = call->get();
+    int r = sd_bus_message_append(m, "ss", slice.c_str(), "fail");
+    if (r >= 0) r = sd_bus_message_open_container(m, 'a', "(sv)");
+    if (r >= 0) r = append_settings(m, {{model::UnitProperty::cpus, cpus}});
+    if (r >= 0)
+        r = sd_bus_message_append(m, "(sv)", "Description", "s",
+                                  "numa-lease: keeps the cpuset controller, and with it threads' own affinity");
+    // "user-1001-numalease.slice" would otherwise hold the user's slice after logout.
+    constexpr std::string_view kUser = "user-";
+    if (r >= 0 && slice.starts_with(kUser)) {
+        const auto manager =
+            "user@" + slice.substr(kUser.size(), slice.find('-', kUser.size()) - kUser.size()) + ".service";
+        r = sd_bus_message_append(m, "(sv)", "PartOf", "as", 1, manager.c_str());
+    }
+    if (r >= 0) r = sd_bus_message_close_container(m);
+    if (r >= 0) r = sd_bus_message_append(m, "a(sa(sv))", 0);
+    return filled(std::move(call), r);
+}
+
 Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid) {
     auto call = manager_call(bus, "AttachProcessesToUnit");
     if (!call) return call;

@@ -45,6 +45,8 @@ struct Surroundings {
 /// A scope with the settings of the lease in force before `pid` joins it.
 model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
                                         const Surroundings& surroundings);
+/// A slice without a process that has all CPUs set: while it is there, the cpuset controller stays in use beside it.
+model::Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);
 /// SetUnitProperties, runtime.
 model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Settings& settings);

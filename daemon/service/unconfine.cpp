@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/threads.hpp"
 #include "service/confine.hpp"
 
 namespace numalease::service {
@@ -68,14 +69,14 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .online = topology.online,
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
-    if (!available_)
+    if (!available_ && lease.confinement.kind == model::ConfinementKind::unit)
         return give_up(job, {Errc::io, "systemd does not answer, " + lease.confinement.unit + " stays confined"});
     lower_shield(job, [=, this] { put_back(job); });
 }
 
 void Confiner::put_back(const JobPtr& job) {
     const auto& it = job->lease.confinement;
-    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return finish(job);
+    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return restore_masks(job);
     // Compare before restore: what somebody else has set meanwhile is left alone.
     for (const auto& setting : it.settings) {
         if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))
@@ -84,7 +85,7 @@ void Confiner::put_back(const JobPtr& job) {
             job->note += (job->note.empty() ? "" : "; ") + std::string(model::row_of(setting.property).name) + " of " +
                          it.unit + " was set by somebody else meanwhile and is left alone";
     }
-    if (job->restored.empty()) return finish(job);
+    if (job->restored.empty()) return restore_masks(job);
     widen(job);
 }
 
@@ -144,6 +145,13 @@ void Confiner::unset(const JobPtr& job) {
     });
 }
 
+void Confiner::restore_masks(const JobPtr& job) {
+    const auto masks =
+        core::masks_behind_shields(job->lease.confinement.masks, job->masks_now, core::shielded_cpus(state_()));
+    (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, masks, "");
+    finish(job);
+}
+
 /// Exactly our own files, and only while their text is ours. Never RevertUnitFiles, which deletes the administrator's
 /// too.
 void Confiner::unlink_ours(const JobPtr& job) {
@@ -157,10 +165,11 @@ void Confiner::unlink_ours(const JobPtr& job) {
         unlinkat(machine_.root.fd(), path.substr(0, path.rfind('/')).c_str(),
                  AT_REMOVEDIR);  // fails while others are there
     }
-    if (!job->unlinked || job->lease.confinement.reload_was_due) return finish(job);
+    if (!job->unlinked || job->lease.confinement.reload_was_due) return restore_masks(job);
     read_facts(
-        unit, [=, this](const systemd::UnitFacts& facts) { facts.needs_reload ? await_reload(job) : finish(job); },
-        [=, this](const model::Error&) { finish(job); });  // not loaded: it is read anew when it starts
+        unit,
+        [=, this](const systemd::UnitFacts& facts) { facts.needs_reload ? await_reload(job) : restore_masks(job); },
+        [=, this](const model::Error&) { restore_masks(job); });  // not loaded: it is read anew when it starts
 }
 
 /// systemd holds on to a drop-in that it has read. One reload serves all whose files were gone when it began.
@@ -175,7 +184,7 @@ void Confiner::send_reload() {
         reloading_ = false;
         for (const auto& job : batch) {
             if (!problem.empty()) job->note = "systemd still wants a daemon-reload: " + problem;
-            finish(job);
+            restore_masks(job);
         }
         if (!reloading_ && !unloaded_.empty()) send_reload();
     };

@@ -216,6 +216,9 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
                    "lease " + lease.id + (what.empty() ? " is whole again" : " is degraded: " + what),
                    lease_fields(lease));
     }
+    if (before != nullptr && after != nullptr && before->oom_kills != after->oom_kills)
+        log::event(log::Level::warning, log::kOutOfMemory, "lease " + lease.id + " " + lease.notes.back(),
+                   lease_fields(lease));
     answer_waits(lease.id, after);
 }
 
