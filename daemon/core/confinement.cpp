@@ -64,12 +64,6 @@ Confinement choose_confinement(const model::Caller& caller, const model::LeaseId
                     " is not systemd's to confine: affinity only, a program can undo it");
 }
 
-bool is_to_put_back(const Lease& lease) {
-    const auto& it = lease.confinement;
-    const bool shielded = it.shield.kind != model::ShieldKind::none && lease.stage >= model::Stage::confine;
-    return (it.kind == ConfinementKind::unit && it.prior_known) || !it.masks.empty() || shielded;
-}
-
 /// What its nodes can give it without eating the reserve or another's promise, and no more than was asked for by name:
 /// an overrun is then the lease's own, and nobody else is killed for it. Empty where the memory is not known.
 std::optional<model::Bytes> Stepper::memory_limit(const Lease& lease) const {

@@ -97,8 +97,8 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
             }
             choose_settings(lease);
             if (lease.confinement.kind == ConfinementKind::unit ||
-                lease.confinement.shield.kind != model::ShieldKind::none ||
-                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks))
+                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks) ||
+                lease.confinement.shield.kind != model::ShieldKind::none)
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
         case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
@@ -150,12 +150,13 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
     std::erase(state_.queue, lease.id);
+    const bool touched = has_touched_machine(lease);
     lease.state = LeaseState::ending;
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
     lease.expires.reset();
     let_everything_go(lease);
-    if (is_to_put_back(lease)) unconfine(lease.id);
+    if (touched) unconfine(lease.id);
 }
 
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
@@ -224,10 +225,10 @@ void Stepper::lease_op_done(const Done& done) {
                 settle_settings(lease, done.unit_memory);
                 if (shielded) shield_settled(lease);
             }
-            if (lease.stage == Stage::confine) shield_done(lease);
             if (lease.confinement.kind == ConfinementKind::affinity && lease.request.memory_max &&
                 model::is_required(lease.request, "memory-max"))
                 fail_lease(lease, {model::Errc::unsupported, "memory-max: " + lease.confinement.why});
+            if (lease.stage == Stage::confine) shield_done(lease);
             break;
         default: break;
     }

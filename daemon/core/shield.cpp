@@ -138,4 +138,10 @@ model::CpuSet shielded_cpus(const State& state) {
     return out;
 }
 
+bool has_touched_machine(const Lease& lease) {
+    if (lease.confinement.kind == ConfinementKind::unit && lease.confinement.prior_known) return true;
+    if (!lease.confinement.masks.empty()) return true;
+    return lease.confinement.shield.kind != ShieldKind::none && lease.stage >= Stage::confine;
+}
+
 }  // namespace numalease::core

@@ -125,7 +125,7 @@ void Stepper::operator()(const Recover& input) {
                 // The journal's last batch may be torn between the lease and what it lets go of.
                 let_everything_go(lease);
                 // Putting a unit back can be done twice; whether the first time got to its end is not known.
-                if (is_to_put_back(lease)) unconfine(id);
+                if (has_touched_machine(lease)) unconfine(id);
                 break;
             default: break;
         }

@@ -38,9 +38,8 @@ model::Confinement choose_confinement(const model::Caller& caller, const model::
 /// Errors: unsupported, with the reason.
 model::Result<void> add_shield(model::Confinement& it, const model::Caller& caller, const ShieldFacts& facts);
 
-/// True where something of its confinement outlives the holder: a unit's properties, masks that threads have lost, a
-/// shield.
-bool is_to_put_back(const model::Lease& lease);
+/// True where the confinement of a lease has left something that its end must undo.
+bool has_touched_machine(const model::Lease& lease);
 
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);

@@ -21,7 +21,10 @@ constexpr std::uint64_t kPolls = 1'000;
 
 constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
-bool is_gone(const model::Error& error) { return error.detail.find("not loaded") != std::string::npos; }
+/// "Unit x.service not loaded.", or, where properties of one are to be set that has no file any more, "not found".
+bool is_gone(const model::Error& error) {
+    return error.detail.find("not loaded") != std::string::npos || error.detail.find("not found") != std::string::npos;
+}
 
 }  // namespace
 

@@ -210,15 +210,15 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
     if (after != nullptr && (before == nullptr || before->state != after->state))
         log::event(log::Level::info, log::kLease,
                    "lease " + lease.id + " is " + std::string(model::text_of(lease.state)), lease_fields(lease));
+    if (before != nullptr && after != nullptr && before->oom_kills != after->oom_kills)
+        log::event(log::Level::warning, log::kOutOfMemory, "lease " + lease.id + " " + lease.notes.back(),
+                   lease_fields(lease));
     if (before != nullptr && after != nullptr && model::degraded_text(*before) != model::degraded_text(*after)) {
         const auto what = model::degraded_text(lease);
         log::event(what.empty() ? log::Level::info : log::Level::warning, log::kDegraded,
                    "lease " + lease.id + (what.empty() ? " is whole again" : " is degraded: " + what),
                    lease_fields(lease));
     }
-    if (before != nullptr && after != nullptr && before->oom_kills != after->oom_kills)
-        log::event(log::Level::warning, log::kOutOfMemory, "lease " + lease.id + " " + lease.notes.back(),
-                   lease_fields(lease));
     answer_waits(lease.id, after);
 }
 

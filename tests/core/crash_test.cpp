@@ -182,8 +182,9 @@ TEST(Crash, AShutdownThatKeepsLeasesLosesNothingWhereverItComes) {
         machine.crash_after.reset();
         const auto before = machine.state.leases;
         machine.handle(core::Shutdown{.keeps_leases = true});
-        for (const auto& [id, lease] : before)
+        for (const auto& [id, lease] : before) {
             if (lease.state == model::LeaseState::active) EXPECT_EQ(machine.state.leases.at(id), lease);
+        }
         machine.restart();
         machine.alive.clear();
         machine.restart();

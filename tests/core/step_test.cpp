@@ -56,7 +56,7 @@ TEST_F(Step, ALeaseIsDegradedWhileACpuOfItsIsOfflineAndWholeAgainAfterwards) {
 
 TEST_F(Step, ALeaseWithAllItsCpusOfflineSaysThatItRunsElsewhere) {
     const auto id = machine.acquire("node=0");
-    for (const auto cpu : machine.lease(id).placement.cpus) test::take_offline(machine.observed.topology, cpu);
+    for (const auto cpu : machine.lease(id).placement.cpus.items()) test::take_offline(machine.observed.topology, cpu);
     pass(Micros(1));
     EXPECT_NE(model::degraded_text(machine.lease(id)).find("runs on any other"), std::string::npos);
 }
