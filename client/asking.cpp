@@ -19,9 +19,9 @@ namespace {
 /// Fields without an option of their own name and value.
 constexpr std::array<std::string_view, 5> kNoOption{"name", "memory-is-estimate", "command", "required", "wait"};
 constexpr std::array<std::string_view, 3> kFlags{"share", "shield", "isolated"};
-constexpr std::array<std::string_view, 12> kLevers{"socket",       "node",           "near",       "mempolicy",
-                                                   "weights",      "numa-balancing", "thp",        "thp-defrag",
-                                                   "zone-reclaim", "hugepages",      "page-cache", "shield"};
+constexpr std::array<std::string_view, 13> kLevers{
+    "memory-max", "socket",     "node",         "near",      "mempolicy",  "weights", "numa-balancing",
+    "thp",        "thp-defrag", "zone-reclaim", "hugepages", "page-cache", "shield"};
 
 constexpr std::string_view kDefaultPolicy = "auto";
 constexpr std::string_view kDefaultWait = "10min";
@@ -41,6 +41,7 @@ std::string help_of(std::string_view field) {
         {"mode", "tell the engine one thread per core, or every hardware thread"},
         {"near", "nodes nearest to a device"},
         {"memory", "what must fit on the nodes"},
+        {"memory-max", "the most it may use; more is the lease's own out-of-memory"},
         {"mempolicy", "memory policy of the command"},
         {"weights", "weights of the nodes, with --mempolicy weighted"},
         {"numa-balancing", "the kernel's automatic NUMA balancing while the lease lasts"},
@@ -87,12 +88,18 @@ Result<std::string> mempolicy_of(const Typed& typed) {
     return spelled;
 }
 
-Result<std::string> wait_of(const Typed& typed, bool at_terminal) {
+Result<std::string> wait_of(const Typed& typed, Waiting waiting) {
     if (typed.no_wait && !typed.wait.empty())
         return fail(Errc::invalid_request, "--no-wait contradicts --wait=" + typed.wait + "; say one of the two");
     if (typed.no_wait) return std::string("no");
+    if (waiting == Waiting::in_service && !typed.wait.empty())
+        return fail(
+            Errc::invalid_request,
+            "--wait: a service waits only with Type=notify, which keeps its start from timing out; set that, or "
+            "leave out --wait and let Restart=on-failure with RestartSec= try again");
+    if (waiting == Waiting::in_service) return std::string("no");
     if (!typed.wait.empty()) return typed.wait;
-    return std::string(at_terminal ? "forever" : kDefaultWait);
+    return std::string(waiting == Waiting::at_terminal ? "forever" : kDefaultWait);
 }
 
 /// Fields as they will be sent: the policy's, then what was typed over them.
@@ -255,9 +262,9 @@ void fill_from(Typed& typed, const policies::LeaseFile& definition) {
 }
 
 Result<Asked> build_request(const Typed& typed, const Argv& command, const Env& user_env,
-                            const policies::Library& library, bool at_terminal) {
+                            const policies::Library& library, Waiting waiting) {
     Builder builder(typed, library);
-    const auto wait = wait_of(typed, at_terminal);
+    const auto wait = wait_of(typed, waiting);
     if (!wait) return std::unexpected(wait.error());
     if (auto step = builder.apply_policy(); !step) return std::unexpected(step.error());
     if (auto step = builder.apply_typed(); !step) return std::unexpected(step.error());

@@ -44,12 +44,20 @@ bool is_lever(std::string_view field);
 /// Adds an option for each request field, and the aliases, from the one table.
 void add_request_options(CLI::App& app, Typed& typed);
 
+/// Who waits where there is no room yet.
+enum class Waiting {
+    usual,        ///< ten minutes
+    at_terminal,  ///< for ever: somebody sees the progress and can interrupt
+    in_service,   ///< not at all: systemd would take the waiting for the service's run, or end it when the start times
+                  ///< out
+};
+
 /// What a definition of a named lease says where nothing was typed.
 void fill_from(Typed& typed, const policies::LeaseFile& definition);
 
-/// The request: policy, then what was typed. `command` is what will run; `at_terminal` decides how long to wait.
+/// The request: policy, then what was typed. `command` is what will run.
 /// Errors: invalid_request (a contradiction, a malformed value), unreadable (policy, model).
 model::Result<Asked> build_request(const Typed& typed, const Argv& command, const Env& user_env,
-                                   const policies::Library& library, bool at_terminal);
+                                   const policies::Library& library, Waiting waiting);
 
 }  // namespace numalease::client

@@ -98,7 +98,7 @@ int hold(const Globals& globals, HoldOptions& options) {
     // An engine that does not exist is found before a lease is taken.
     if (auto checked = joining_environment(library, nullptr, options.engine, {}); !checked)
         return say_failure(checked.error());
-    const auto asked = build_request(options.typed, {}, current_environment(), library, false);
+    const auto asked = build_request(options.typed, {}, current_environment(), library, Waiting::usual);
     if (!asked) return say_failure(asked.error());
     auto daemon = reach(globals.endpoint, Need::leasing);
     if (!daemon) return say_failure(daemon.error());

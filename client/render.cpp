@@ -110,7 +110,20 @@ std::string how_confined(const Dict& confinement) {
         out += ", in force: CPUs " + cpus;
         if (const auto nodes = get_text(confinement, "effective_nodes"); !nodes.empty()) out += ", nodes " + nodes;
     }
+    for (const auto& setting : get_dicts(confinement, "settings"))
+        if (const auto bytes = model::parse_bytes(get_text(setting, "value"));
+            get_text(setting, "property") == "MemoryMax" && bytes)
+            out += ", memory at most " + model::bytes_text(*bytes);
+    const auto shield = get_dict(confinement, "shield");
+    if (get_flag(shield, "in_force")) out += ", shielded by the partition " + get_text(shield, "cgroup");
     return why.empty() ? out : out + " (" + why + ')';
+}
+
+/// "4-5", "4-5 shielded".
+std::string cpus_of(const Dict& lease) {
+    const auto cpus = or_dash(get_text(get_dict(lease, "placement"), "cpus"));
+    const bool shielded = get_flag(get_dict(get_dict(lease, "confinement"), "shield"), "in_force");
+    return shielded && !is_over(lease) ? cpus + " shielded" : cpus;
 }
 
 }  // namespace
@@ -122,7 +135,7 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
         const auto placement = get_dict(lease, "placement");
         const auto threads = get_number(placement, "threads");
         rows.push_back({get_text(lease, "id"), state_of(lease), user_name(get_number(get_dict(lease, "caller"), "uid")),
-                        or_dash(get_text(placement, "cpus")), or_dash(get_text(placement, "nodes")),
+                        cpus_of(lease), or_dash(get_text(placement, "nodes")),
                         threads == 0 ? "-" : std::to_string(threads), or_dash(since(lease, now)), command_of(lease)});
     }
     if (rows.size() == 1) return "no leases\n";

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
@@ -29,8 +30,16 @@ struct RunOptions {
     std::string report;
 };
 
-/// At a terminal somebody sees the progress and can interrupt.
-bool at_terminal() { return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0; }
+/// systemd started this very process, not a shell above it.  Source: systemd.exec(5), SYSTEMD_EXEC_PID.
+bool is_service() {
+    const char* pid = std::getenv("SYSTEMD_EXEC_PID");
+    return pid != nullptr && pid == std::to_string(getpid());
+}
+
+Waiting who_waits() {
+    if (is_service()) return std::getenv("NOTIFY_SOCKET") != nullptr ? Waiting::usual : Waiting::in_service;
+    return isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0 ? Waiting::at_terminal : Waiting::usual;
+}
 
 Result<void> check_command(const Argv& command) {
     if (command.empty()) return fail(Errc::invalid_request, "no command; say numa-leasectl run [OPTIONS] -- COMMAND");
@@ -125,7 +134,7 @@ int run(const Globals& globals, const RunOptions& options) {
     if (auto checked = check_command(globals.command); !checked) return say_failure(checked.error());
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
-    const auto asked = build_request(options.typed, globals.command, current_environment(), library, at_terminal());
+    const auto asked = build_request(options.typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
     return options.unleased ? run_unleased(globals, options, library, *asked)
                             : run_leased(globals, options, library, *asked);
@@ -135,7 +144,7 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
     if (const auto refusal = container_refusal(globals.command))
         return say_failure({Errc::invalid_request, *refusal, 0});
     const auto library = load_library();
-    const auto asked = build_request(typed, globals.command, current_environment(), library, at_terminal());
+    const auto asked = build_request(typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
     auto daemon = reach(globals.endpoint, Need::looking);
     if (!daemon) return say_failure(daemon.error());

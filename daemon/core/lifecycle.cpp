@@ -98,7 +98,8 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 return;
             }
             choose_settings(lease);
-            if (model::is_unit(lease.confinement.kind) || lease.confinement.shield.kind != model::ShieldKind::none)
+            if (model::is_unit(lease.confinement.kind) || lease.confinement.shield.kind != model::ShieldKind::none ||
+                (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks))
                 effects_.push_back(InspectUnit{lease_op(lease.id), lease.id});
             break;
         case Stage::confine: effects_.push_back(Confine{lease_op(lease.id), lease.id, lease.caller.process}); break;
@@ -226,9 +227,16 @@ void Stepper::lease_op_done(const Done& done) {
                 break;
             }
             lease.confinement = done.confinement;
-            if (lease.stage == Stage::inspect) settle_settings(lease, done.unit_memory);
+            if (lease.stage == Stage::inspect) {
+                const bool shielded = lease.confinement.shield.kind != model::ShieldKind::none;
+                settle_settings(lease, done.unit_memory);
+                if (shielded) shield_settled(lease);
+            }
             if (!lease.request.name.empty() && lease.confinement.kind != ConfinementKind::slice)
                 fail_lease(lease, {model::Errc::unsupported, "name: " + lease.confinement.why});
+            if (lease.confinement.kind == ConfinementKind::affinity && lease.request.memory_max &&
+                model::is_required(lease.request, "memory-max"))
+                fail_lease(lease, {model::Errc::unsupported, "memory-max: " + lease.confinement.why});
             if (lease.stage == Stage::confine) shield_done(lease);
             break;
         default: break;

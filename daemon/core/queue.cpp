@@ -21,7 +21,8 @@ NoPlace no(Errc code, std::string detail, std::vector<LeaseId> in_the_way = {}) 
 
 Error no_evict() { return {Errc::unsupported, "page-cache: evict is not in this version; use reclaim or drop"}; }
 
-/// What a lease still has to get of its promise, per node.
+}  // namespace
+
 std::map<unsigned, model::Bytes> outstanding(const Lease& lease, const Observed& observed) {
     auto out = lease.placement.promise;
     const auto used = observed.used.find(lease.id);
@@ -31,8 +32,6 @@ std::map<unsigned, model::Bytes> outstanding(const Lease& lease, const Observed&
             bytes -= std::min(bytes, have->second);
     return out;
 }
-
-}  // namespace
 
 std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease) const {
     Occupancy occupancy{.allowed_cpus = lease.caller.allowed_cpus,
@@ -75,12 +74,13 @@ void Stepper::operator()(const Acquire& input) {
         refusal_ = std::move(missing);
         return;
     }
-    if (take_up(input)) return;
     Lease lease{.id = "c" + std::to_string(state_.next_id),
                 .caller = input.caller,
                 .request = input.request,
                 .holders = {input.caller.process},
                 .queued = now_};
+    start_new_run(lease.caller);
+    if (take_up({.request = input.request, .caller = lease.caller})) return;
     if (!lease.request.name.empty()) lease.caller.parent.clear();  // its slice is in nobody's cgroup
     // A parent can end while polkit is asked: a child of what is over would be placed as if it were alone.
     while (!lease.caller.parent.empty()) {

@@ -76,6 +76,16 @@ std::optional<model::Error> Stepper::shield_refusal(Lease& lease) const {
     return std::nullopt;
 }
 
+/// A unit that turned out not to be ours to confine has no shield either.
+void Stepper::shield_settled(Lease& lease) {
+    if (lease.confinement.shield.kind != ShieldKind::none) return;
+    const auto text = "shield: " + lease.confinement.why;
+    if (model::is_required(lease.request, "shield"))
+        fail_lease(lease, {Errc::unsupported, text});
+    else
+        lease.notes.push_back(text);
+}
+
 /// What Confine brought: a shield that does not hold refuses a lease that was to have one.
 void Stepper::shield_done(Lease& lease) {
     const auto& shield = lease.confinement.shield;
@@ -95,13 +105,21 @@ void Stepper::operator()(const ShieldChanged& input) {
     if (shield.kind == ShieldKind::none || shield.problem == input.problem) return;
     shield.in_force = input.problem.empty();
     shield.problem = input.problem;
-    const auto text = shield.in_force ? "its shield holds again" : "its shield does not hold: " + shield.problem;
-    if (lease.signals_sent == 0) lease.reason = text;
-    reports_.push_back({{}, lease.id + ": " + text});
+    if (lease.signals_sent == 0)
+        lease.reason = shield.in_force ? "its shield holds again" : model::degraded_text(lease);
+}
+
+model::CpuSet shielded_cpus(const State& state, const std::string& cgroup) {
+    model::CpuSet out;
+    for (const auto& [id, lease] : state.leases)
+        if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && has_touched_machine(lease))
+            out |= lease.placement.cpus;
+    return out;
 }
 
 bool has_touched_machine(const Lease& lease) {
     if (model::is_unit(lease.confinement.kind) && lease.confinement.prior_known) return true;
+    if (!lease.confinement.masks.empty()) return true;
     return lease.confinement.shield.kind != ShieldKind::none && lease.stage >= Stage::confine;
 }
 

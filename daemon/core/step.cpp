@@ -42,9 +42,9 @@ void Stepper::operator()(const HolderGone& input) {
     if (lease.state == LeaseState::ending || lease.parked) return;
     if (may_come_back(lease)) return park(lease, "its last process ended");
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
-    begin_ending(lease, lease.signals_sent != 0     ? lease.reason
-                        : lease.failure.has_value() ? "the client vanished"
-                                                    : "its last process ended");
+    begin_ending(lease, lease.signals_sent != 0 || lease.oom_kills != 0 ? lease.reason
+                        : lease.failure.has_value()                     ? "the client vanished"
+                                                                        : "its last process ended");
 }
 
 void Stepper::operator()(const Release& input) {

@@ -66,6 +66,11 @@ struct Join {
 struct HolderGone {
     model::LeaseId lease;
 };
+/// Memory ran out in the lease's cgroup: `events` as read now.
+struct OutOfMemory {
+    model::LeaseId lease;
+    model::MemoryEvents events;
+};
 /// The owner gives the lease back although `alive` says whether processes live.
 struct Release {
     model::LeaseId lease;
@@ -104,7 +109,8 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input = std::variant<Acquire, Join, HolderGone, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
+using Input =
+    std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,6 +215,9 @@ std::vector<std::string> violations(const State& state, const Observed& observed
 /// What `place` would answer now; changes nothing.
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
                                               const model::Request& request, const model::Caller& caller);
+
+/// The CPUs of all leases whose shield is this cgroup, but for those that are ending.
+model::CpuSet shielded_cpus(const State& state, const std::string& cgroup);
 
 /// True for an ending whose unit has refused so often that nobody is kept waiting for it; it is tried on.
 bool is_stuck(const State& state, const model::LeaseId& id);

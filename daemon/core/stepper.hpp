@@ -46,6 +46,9 @@ bool has_touched_machine(const model::Lease& lease);
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);
 
+/// What a lease still has to get of its promise, per node.
+std::map<unsigned, model::Bytes> outstanding(const model::Lease& lease, const Observed& observed);
+
 /// The work of one step: a copy of the state that is changed in place, and what came of it.
 class Stepper {
 public:
@@ -54,6 +57,7 @@ public:
     void operator()(const Acquire& input);
     void operator()(const Join& input);
     void operator()(const HolderGone& input);
+    void operator()(const OutOfMemory& input);
     void operator()(const Release& input);
     void operator()(const Stop& input);
     void operator()(const Done& input);
@@ -100,7 +104,9 @@ private:
     bool stage_is_done(const model::Lease& lease) const;
     // confinement.cpp: what is set on its unit
     void choose_settings(model::Lease& lease) const;
-    void settle_settings(model::Lease& lease, model::Bytes unit_memory) const;
+    std::optional<model::Bytes> memory_limit(const model::Lease& lease) const;
+    void settle_settings(model::Lease& lease, model::Bytes unit_memory);
+    void start_new_run(model::Caller& caller);
     const model::Lease* unit_owner(const model::Lease& lease) const;
     void enter_stage(model::Lease& lease, model::Stage stage);
     void enter_page_cache(model::Lease& lease);
@@ -133,6 +139,7 @@ private:
     // shield.cpp
     model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
     std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    void shield_settled(model::Lease& lease);
     void shield_done(model::Lease& lease);
 
     // queue.cpp: admission

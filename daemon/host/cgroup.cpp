@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <limits>
 
@@ -120,6 +121,9 @@ Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgrou
     if (const auto text = root.read(path + "/memory.current"))
         if (const auto bytes = model::parse_unsigned(model::trim(*text), "memory", ~std::uint64_t{0}))
             facts.memory_current = *bytes;
+    if (const auto text = root.read(path + "/memory.max"))
+        if (const auto bytes = model::parse_unsigned(model::trim(*text), "memory", ~std::uint64_t{0}))
+            facts.memory_max = *bytes;
     collect_pids(root, path, 0, facts.pids);
     facts.populated = read_populated(root, path, !facts.pids.empty());  // the root cgroup has no cgroup.events
     return facts;
@@ -152,6 +156,31 @@ Result<void> remove_tracking_cgroup(const Root& root, const std::string& cgroup2
     if (cgroup2.empty() || path == cgroup2) return fail(Errc::internal, "no tracking cgroup: '" + cgroup + "'");
     if (!root.exists(path)) return {};
     return remove_tree(root, path, 0);
+}
+
+Result<model::MemoryEvents> read_memory_events(const Root& root, const std::string& cgroup2,
+                                               const std::string& cgroup) {
+    const auto text = root.read(cgroup_path(cgroup2, cgroup) + "/memory.events");
+    if (!text) return std::unexpected(text.error());
+    model::MemoryEvents out;
+    // Format: "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n…"
+    for (const auto line : lines_of(*text)) {
+        const auto words = words_of(line);
+        if (words.size() != 2) continue;
+        const auto count = model::parse_unsigned(words[1], "count", ~std::uint64_t{0});
+        if (count && words[0] == "oom") out.oom = *count;
+        if (count && words[0] == "oom_kill") out.oom_kill = *count;
+    }
+    return out;
+}
+
+std::string read_invocation(const Root& root, const std::string& cgroup) {
+    const auto unit = cgroup.substr(cgroup.rfind('/') + 1);
+    if (!unit.ends_with(".service")) return {};
+    std::array<char, 128> target{};
+    const auto size =
+        ::readlinkat(root.fd(), ("run/systemd/units/invocation:" + unit).c_str(), target.data(), target.size());
+    return size <= 0 ? std::string() : std::string(target.data(), static_cast<std::size_t>(size));
 }
 
 Result<std::map<unsigned, model::Bytes>> read_memory_by_node(const Root& root, const std::string& cgroup2,

@@ -91,17 +91,24 @@ Result<std::string> read_partition(const Root& root, const std::string& cgroup2,
     return std::string(model::trim(*text));
 }
 
+CpuSet read_own_cpus(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    return read_cpus(root, file_of(cgroup2, cgroup, "cpuset.cpus"));
+}
+
 std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup,
                                     const CpuSet& cpus) {
     for (const auto& level : levels_of(cgroup)) {
         const auto above = parent_of(level);
         for (const auto& name : root.list(cgroup2 + above)) {
             const auto sibling = above + '/' + name;
-            const auto taken = read_cpus(root, file_of(cgroup2, sibling, "cpuset.cpus.exclusive")) & cpus;
+            if (sibling == level) continue;
+            const auto exclusive = file_of(cgroup2, sibling, "cpuset.cpus.exclusive");
+            const auto taken = read_cpus(root, exclusive) & cpus;
             if (!taken.empty()) return sibling + " has CPUs " + taken.text() + " for itself (cpuset.cpus.exclusive)";
-            if (level != cgroup || sibling == cgroup) continue;
-            const auto own = read_cpus(root, file_of(cgroup2, sibling, "cpuset.cpus")) & cpus;
-            if (!own.empty()) return sibling + " has CPUs " + own.text() + " in its own cpuset.cpus (AllowedCPUs=)";
+            // With exclusive CPUs the kernel asks only that no sibling is left without any; before, that none has them.
+            const auto own = read_own_cpus(root, cgroup2, sibling);
+            if (root.exists(exclusive) ? !own.empty() && cpus.covers(own) : own.intersects(cpus))
+                return sibling + " has CPUs " + (own & cpus).text() + " in its own cpuset.cpus (AllowedCPUs=)";
         }
     }
     return {};

@@ -21,8 +21,11 @@ std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string&
 /// "root", "member", "root invalid (Cpu list in cpuset.cpus not exclusive)".  Errors: unsupported where it is gone.
 model::Result<std::string> read_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup);
 
+/// cpuset.cpus: what was set, not what is in force.
+model::CpuSet read_own_cpus(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+
 /// What keeps `cpus` from becoming a partition at `cgroup`, before anything is written: exclusive CPUs of others, and
-/// siblings whose own cpuset.cpus has some of them. Empty: nothing does.
+/// siblings whose own cpuset.cpus is in conflict with them. Empty: nothing does.
 std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup,
                                     const model::CpuSet& cpus);
 

@@ -43,6 +43,7 @@ struct CgroupFacts {
     bool populated = false;  ///< cgroup.events
     std::vector<int> pids;   ///< cgroup.procs of it and everything below
     model::Bytes memory_current = 0;
+    std::optional<model::Bytes> memory_max;  ///< empty: no limit, or no memory controller
 };
 /// Errors: unsupported where the cgroup is gone.
 model::Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgroup2, const std::string& cgroup);
@@ -54,6 +55,14 @@ model::Result<std::string> make_tracking_cgroup(const Root& root, const std::str
                                                 const std::string& name, int pid);
 /// Removes it and empty ones below it. Errors: io (EBUSY while populated).
 model::Result<void> remove_tracking_cgroup(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+
+/// Errors: unsupported where the cgroup is gone or has no memory controller.
+model::Result<model::MemoryEvents> read_memory_events(const Root& root, const std::string& cgroup2,
+                                                      const std::string& cgroup);
+
+/// Which run of the system service at the end of a cgroup path this is; empty where it is no service.
+/// Source: /run/systemd/units/invocation:UNIT, a symlink that systemd replaces whenever it starts the unit.
+std::string read_invocation(const Root& root, const std::string& cgroup);
 
 /// Bytes per node in use by a cgroup. Source: memory.numa_stat, anon + file per node.
 model::Result<std::map<unsigned, model::Bytes>> read_memory_by_node(const Root& root, const std::string& cgroup2,

@@ -54,7 +54,8 @@ Dict to_dict(const Caller& caller) {
             {"cgroup", caller.cgroup},
             {"allowed_cpus", caller.allowed_cpus.text()},
             {"allowed_nodes", caller.allowed_nodes.text()},
-            {"parent", caller.parent}};
+            {"parent", caller.parent},
+            {"invocation", caller.invocation}};
 }
 
 Caller caller_from(const Dict& dict) {
@@ -65,7 +66,8 @@ Caller caller_from(const Dict& dict) {
             .cgroup = get_text(dict, "cgroup"),
             .allowed_cpus = cpus_of(dict, "allowed_cpus"),
             .allowed_nodes = nodes_of(dict, "allowed_nodes"),
-            .parent = get_text(dict, "parent")};
+            .parent = get_text(dict, "parent"),
+            .invocation = get_text(dict, "invocation")};
 }
 
 Dict to_dict(const Shield& it) {
@@ -82,14 +84,21 @@ Shield shield_from(const Dict& dict) {
 Dict to_dict(const Confinement& it) {
     Value::Dicts settings;
     for (const auto& setting : it.settings) settings.push_back(to_dict(setting));
+    Value::Dicts masks;
+    for (const auto& mask : it.masks)
+        masks.push_back(
+            {{"pid", static_cast<unsigned>(mask.pid)}, {"thread", to_dict(mask.thread)}, {"cpus", mask.cpus.text()}});
     return {{"kind", text_of(it.kind)},
             {"unit", it.unit},
             {"slice", it.slice},
             {"cgroup", it.cgroup},
             {"effective_cpus", it.effective_cpus.text()},
             {"effective_nodes", it.effective_nodes.text()},
+            {"memory_oom", it.memory_events.oom},
+            {"memory_oom_kill", it.memory_events.oom_kill},
             {"whole_unit", it.whole_unit},
             {"settings", settings},
+            {"masks", masks},
             {"prior_known", it.prior_known},
             {"reload_was_due", it.reload_was_due},
             {"shield", to_dict(it.shield)},
@@ -100,14 +109,21 @@ Confinement confinement_from(const Dict& dict) {
     std::vector<UnitSetting> settings;
     for (const auto& it : get_dicts(dict, "settings"))
         if (auto setting = unit_setting_from_dict(it)) settings.push_back(std::move(*setting));
+    std::vector<ThreadMask> masks;
+    for (const auto& mask : get_dicts(dict, "masks"))
+        masks.push_back({.pid = static_cast<int>(get_number(mask, "pid")),
+                         .thread = process_from(get_dict(mask, "thread")),
+                         .cpus = cpus_of(mask, "cpus")});
     return {.kind = kKinds.parse(get_text(dict, "kind")),
             .unit = get_text(dict, "unit"),
             .slice = get_text(dict, "slice"),
             .cgroup = get_text(dict, "cgroup"),
             .effective_cpus = cpus_of(dict, "effective_cpus"),
             .effective_nodes = nodes_of(dict, "effective_nodes"),
+            .memory_events = {.oom = get_number(dict, "memory_oom"), .oom_kill = get_number(dict, "memory_oom_kill")},
             .whole_unit = get_flag(dict, "whole_unit"),
             .settings = std::move(settings),
+            .masks = std::move(masks),
             .prior_known = get_flag(dict, "prior_known"),
             .reload_was_due = get_flag(dict, "reload_was_due"),
             .shield = shield_from(get_dict(dict, "shield")),
@@ -153,12 +169,17 @@ Placement placement_from_dict(const Dict& dict) {
 }
 
 std::string degraded_text(const Lease& lease) {
-    if (lease.offline.empty()) return {};
+    const auto& shield = lease.confinement.shield;
+    const auto shield_text = shield.problem.empty() || is_over(lease.state)
+                                 ? std::string()
+                                 : "its shield does not hold, " + shield.cgroup + " is '" + shield.problem + '\'';
+    if (lease.offline.empty()) return shield_text;
+    const auto rest = shield_text.empty() ? shield_text : "; " + shield_text;
     // Seen with Linux 6.1 and 6.12: the cpuset keeps its setting and is whole again with the CPU; one that would be
     // empty uses its parent's CPUs meanwhile.
     if (lease.offline == lease.placement.cpus)
-        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other";
-    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text();
+        return "all its CPUs (" + lease.offline.text() + ") are offline: until one is back it runs on any other" + rest;
+    return "of its CPUs " + lease.placement.cpus.text() + " these are offline: " + lease.offline.text() + rest;
 }
 
 Dict to_dict(const Lease& lease) {
@@ -182,6 +203,7 @@ Dict to_dict(const Lease& lease) {
              {"queued", to_dict(lease.queued)},
              {"started", to_dict(lease.started)},
              {"ended", to_dict(lease.ended)},
+             {"oom_kills", lease.oom_kills},
              {"signals_sent", lease.signals_sent},
              {"in_the_way", lease.in_the_way}};
     if (lease.failure) out["failure"] = row_of(*lease.failure).bus_name;
@@ -210,6 +232,7 @@ Result<Lease> lease_from_dict(const Dict& dict) {
               .started = instant_of(dict, "started"),
               .ended = instant_of(dict, "ended"),
               .expires = {},
+              .oom_kills = get_number(dict, "oom_kills"),
               .parked = {},
               .signals_sent = static_cast<unsigned>(get_number(dict, "signals_sent")),
               .in_the_way = get_strings(dict, "in_the_way")};

@@ -36,11 +36,12 @@ struct Caller {
     unsigned uid = 0;
     unsigned gid = 0;
     Process process;
-    std::string command;    ///< /proc/PID/comm
-    std::string cgroup;     ///< path in the unified hierarchy, "/user.slice/…"; empty where there is none
-    CpuSet allowed_cpus;    ///< Cpus_allowed_list: a lease never widens it
-    NodeSet allowed_nodes;  ///< Mems_allowed_list
-    LeaseId parent;         ///< the lease this process is in already, for a nested request
+    std::string command;     ///< /proc/PID/comm
+    std::string cgroup;      ///< path in the unified hierarchy, "/user.slice/…"; empty where there is none
+    CpuSet allowed_cpus;     ///< Cpus_allowed_list: a lease never widens it
+    NodeSet allowed_nodes;   ///< Mems_allowed_list
+    LeaseId parent;          ///< the lease this process is in already, for a nested request
+    std::string invocation;  ///< of the system service it is in: another one each time the unit is started
 
     bool operator==(const Caller&) const = default;
 };
@@ -56,6 +57,23 @@ struct Placement {
     std::vector<std::string> runners_up;
 
     bool operator==(const Placement&) const = default;
+};
+
+/// A thread's own affinity, narrower than its cpuset.
+struct ThreadMask {
+    int pid = 0;     ///< its process
+    Process thread;  ///< its own number and start time
+    CpuSet cpus;
+
+    bool operator==(const ThreadMask&) const = default;
+};
+
+/// How often memory ran out in a cgroup.  Source: memory.events, admin-guide/cgroup-v2.rst.
+struct MemoryEvents {
+    std::uint64_t oom = 0;       ///< its own limit was reached and nothing could be reclaimed
+    std::uint64_t oom_kill = 0;  ///< processes of it that were killed, whoever's limit it was
+
+    bool operator==(const MemoryEvents&) const = default;
 };
 
 enum class ConfinementKind { none, scope, unit, affinity, slice };
@@ -85,8 +103,10 @@ struct Confinement {
     std::string cgroup;  ///< the cgroup whose emptiness ends the lease; empty: the processes do
     CpuSet effective_cpus;
     NodeSet effective_nodes;
+    MemoryEvents memory_events;         ///< of `cgroup`, as last looked at
     bool whole_unit = false;            ///< unit only: its main process asked, so the lease lives as long as the unit
     std::vector<UnitSetting> settings;  ///< of the unit, scope or slice
+    std::vector<ThreadMask> masks;      ///< to be given back: on kernels that lose them
     bool prior_known = false;           ///< unit only: the priors of `settings` were read
     bool reload_was_due = false;        ///< unit only: systemd wanted a daemon-reload for it before us
     Shield shield;
@@ -130,6 +150,7 @@ struct Lease {
     Instant started;
     Instant ended;
     std::optional<Micros> expires;        ///< on the boot clock
+    std::uint64_t oom_kills = 0;          ///< of its processes, for want of memory
     std::optional<Instant> parked;        ///< since when nobody holds it; it ends after request.grace
     unsigned signals_sent = 0;            ///< of stop and expiry: 1 SIGTERM, 2 SIGKILL
     std::vector<std::string> in_the_way;  ///< while queued: what blocks it. Derived, not kept in the journal

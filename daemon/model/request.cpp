@@ -267,6 +267,8 @@ constexpr std::array kFields{
     RequestField{"memory-is-estimate", "yes|no",
                  [](Request& r, Text t) { return assign(r.memory_is_estimate, parse_word(kFlags, t)); },
                  [](const Request& r) { return std::string(word_of(kFlags, r.memory_is_estimate)); }},
+    RequestField{"memory-max", "SIZE", [](Request& r, Text t) { return assign(r.memory_max, parse_bytes(t)); },
+                 [](const Request& r) { return r.memory_max ? std::to_string(*r.memory_max) : std::string(); }},
     RequestField{"mempolicy", "auto|bind|interleave|weighted|local",
                  [](Request& r, Text t) { return assign(r.mempolicy, parse_word(kMempolicies, t)); },
                  [](const Request& r) { return std::string(text_of(r.mempolicy)); }},
@@ -333,6 +335,9 @@ Result<void> set_field(Request& request, std::string_view name, std::string_view
 Result<void> validate(const Request& request) {
     if (request.sockets.kind != Choice::Kind::none && request.nodes.kind != Choice::Kind::none)
         return fail(Errc::invalid_request, "socket and node: say one of the two");
+    if (request.memory_max && request.memory && !request.memory_is_estimate && *request.memory_max < *request.memory)
+        return fail(Errc::invalid_request, "memory-max: " + bytes_text(*request.memory_max) + " is less than memory, " +
+                                               bytes_text(*request.memory));
     if (!request.weights.empty() && request.mempolicy != Mempolicy::weighted)
         return fail(Errc::invalid_request, "weights: only with mempolicy weighted");
     if (request.shield && request.share)

@@ -57,6 +57,7 @@ struct Request {
     std::string near;  ///< "pci:ADDR", "gpu:N", "netdev:NAME", "block:NAME"; empty: no wish
     std::optional<Bytes> memory;
     bool memory_is_estimate = false;  ///< derived from a model file; places, but never caps
+    std::optional<Bytes> memory_max;  ///< the most the lease may use, where its nodes could give more
     Mempolicy mempolicy = Mempolicy::automatic;
     std::map<unsigned, unsigned> weights;  ///< node → 1..255, with mempolicy weighted
     Balancing numa_balancing = Balancing::automatic;

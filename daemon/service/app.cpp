@@ -134,11 +134,13 @@ Result<void> App::open_bus() {
 void App::assemble(core::State state) {
     const auto done = [this](core::Done it) { daemon_->submit(std::move(it)); };
     const auto current = [this]() -> const core::State& { return this->state(); };
-    confiner_.emplace(*later_, *machine_, bus_.get(), done);
+    confiner_.emplace(*later_, *machine_, bus_.get(), current, done);
     confiner_->start();
-    holders_.emplace(event_.get(), *machine_,
-                     [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); });
+    holders_.emplace(
+        event_.get(), *machine_, [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); },
+        [this](core::OutOfMemory it) { daemon_->submit(std::move(it)); });
     if (options_.keep_leases) holders_->keep_in_store(std::move(handed_over_.holders));
+    shields_.emplace(event_.get(), *machine_, [this](core::ShieldChanged it) { daemon_->submit(std::move(it)); });
     identifier_.emplace(*later_, *machine_, current);
     denials_.emplace(*later_);
     authoriser_.emplace(*later_, accounts_, serves_on_bus() ? bus_.get() : nullptr);
@@ -157,6 +159,7 @@ void App::assemble(core::State state) {
                               [this](const core::State& before, const core::State& after, const core::Input& input) {
                                   manager_->changed(before, after, input);
                                   holders_->sync(after);
+                                  shields_->sync(after);
                                   for (const auto& [id, lease] : after.leases)
                                       if (model::is_over(lease.state) && before.leases.contains(id) &&
                                           !model::is_over(before.leases.at(id).state))

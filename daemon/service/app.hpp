@@ -18,6 +18,7 @@
 #include "service/observe.hpp"
 #include "service/options.hpp"
 #include "service/server.hpp"
+#include "service/shield_watch.hpp"
 #include "service/site.hpp"
 #include "service/workers.hpp"
 
@@ -73,6 +74,7 @@ private:
     std::optional<Observer> observer_;
     std::optional<Confiner> confiner_;
     std::optional<Holders> holders_;
+    std::optional<ShieldWatch> shields_;
     std::optional<Daemon> daemon_;
     std::optional<Effects> effects_;  ///< before the workers: their jobs use it until they are joined
     std::optional<Workers> workers_;

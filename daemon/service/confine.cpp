@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "host/threads.hpp"
 #include "service/log.hpp"
 
 namespace numalease::service {
@@ -25,8 +26,9 @@ std::string scope_of(const model::Lease& lease) {
 
 }  // namespace
 
-Confiner::Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done)
-    : later_(later), machine_(machine), bus_(bus), done_(std::move(done)) {}
+Confiner::Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<const core::State&()> state,
+                   std::function<void(core::Done)> done)
+    : later_(later), machine_(machine), bus_(bus), state_(std::move(state)), done_(std::move(done)) {}
 
 void Confiner::start() {
     if (bus_ == nullptr) return;
@@ -60,7 +62,6 @@ void Confiner::finish(const JobPtr& job) {
 }
 
 void Confiner::give_up(const JobPtr& job, model::Error error) {
-    starting_.erase(scope_of(job->lease));
     done_({.op = job->op, .error = std::move(error), .confinement = job->lease.confinement, .note = job->note});
 }
 
@@ -85,10 +86,45 @@ void Confiner::read_facts(const std::string& unit, const std::function<void(cons
     });
 }
 
+void Confiner::read_masks(const JobPtr& job) const {
+    if (machine_.is_real() && host::loses_thread_masks(machine_.root))
+        job->lease.confinement.masks = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+}
+
+/// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a slice without a process beside
+/// the lease keeps it in use, so that it comes once and does not go. The threads that were read before get theirs back.
+void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
+    if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
+    const auto& it = job->lease.confinement;
+    auto slice = it.kind == ConfinementKind::slice ? std::string("system.slice") : it.slice;
+    if (it.kind == ConfinementKind::unit) {
+        const auto& cgroup = job->lease.caller.cgroup;
+        const auto above = cgroup.substr(0, cgroup.rfind('/'));
+        slice = above.substr(above.rfind('/') + 1);
+    }
+    constexpr std::string_view kSlice = ".slice";
+    if (!slice.ends_with(kSlice)) return next();
+    const auto keeper = slice.substr(0, slice.size() - kSlice.size()) + "-numalease.slice";
+    read_facts(
+        keeper, [next](const systemd::UnitFacts&) { next(); },
+        [=, this](const model::Error&) {
+            auto call = systemd::start_keeper(
+                bus_, keeper,
+                std::string(model::trim(machine_.root.read("sys/devices/system/cpu/possible").value_or(""))));
+            if (!call) return next();
+            await_start(job, keeper, std::move(*call), next);
+        });
+}
+
 /// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
 /// unit asks (a cron job, a script in a service), the lease is that process's own, or it would never end.
 void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
     const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease});
+    if (auto free = look_for_shield(lease); !free) return give_up(job, free.error());
+    if (lease.confinement.kind == ConfinementKind::scope) {  // not there yet
+        read_masks(job);
+        return finish(job);
+    }
     read_facts(
         lease.confinement.unit,
         [=, this](const systemd::UnitFacts& facts) {
@@ -97,6 +133,7 @@ void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
             it.whole_unit = facts.main_pid == job->lease.caller.process.pid;
             it.reload_was_due = facts.needs_reload;
             it.prior_known = true;
+            read_masks(job);
             const auto cgroup = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
             done_({.op = job->op, .confinement = it, .unit_memory = cgroup ? cgroup->memory_current : 0});
         },
@@ -123,28 +160,47 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease, .process = process, .polls_left = kPolls});
     const bool joins = lease.state == model::LeaseState::active;
     switch (lease.confinement.kind) {
-        case ConfinementKind::scope: return joins ? attach(job) : start_scope(job);
-        case ConfinementKind::unit: return joins ? verify(job) : set_unit(job);
-        case ConfinementKind::slice: return joins ? join_slice(job) : set_slice(job);
+        case ConfinementKind::scope: return joins ? attach(job) : ensure_keeper(job, [=, this] { start_scope(job); });
+        case ConfinementKind::unit: return joins ? verify(job) : ensure_keeper(job, [=, this] { set_unit(job); });
+        case ConfinementKind::slice: return joins ? join_slice(job) : ensure_keeper(job, [=, this] { set_slice(job); });
         case ConfinementKind::affinity:
         case ConfinementKind::none: return track(job);
     }
 }
 
 void Confiner::start_scope(const JobPtr& job) {
-    const auto unit = scope_of(job->lease);
-    job->lease.confinement.unit = unit;
-    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid);
+    job->lease.confinement.unit = scope_of(job->lease);
+    // A scope cannot have CPUs that the slice it is to be in has not.
+    const auto& shield = job->lease.confinement.shield;
+    if (shield.kind == model::ShieldKind::slice && machine_.root.exists(machine_.cgroup2 + shield.cgroup))
+        return size_slice(job, [=, this] { send_scope(job); });
+    send_scope(job);
+}
+
+void Confiner::send_scope(const JobPtr& job) {
+    const auto unit = job->lease.confinement.unit;
+    job->polls_left = kPolls;
+    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(job->lease));
     if (!call) return give_up(job, call.error());
-    starting_[unit] = job;
-    later_.call(bus_, std::move(*call), kJobTimeout, [=, this](Result<sd_bus_message*> reply) {
-        if (!reply && starting_.contains(unit))
+    await_start(job, unit, std::move(*call), [=, this] { verify(job); });
+}
+
+/// systemd answers before the unit is there: its job says when it is.
+void Confiner::await_start(const JobPtr& job, const std::string& unit, bus::Message call,
+                           std::function<void()> started) {
+    starting_[unit] = {job, std::move(started)};
+    const auto waits = [=, this] {
+        const auto found = starting_.find(unit);
+        if (found == starting_.end() || found->second.job != job) return false;
+        starting_.erase(found);
+        return true;
+    };
+    later_.call(bus_, std::move(call), kJobTimeout, [=, this](Result<sd_bus_message*> reply) {
+        if (!reply && waits())
             give_up(job, {Errc::io, "systemd did not start " + unit + ": " + reply.error().detail, reply.error().err});
     });
     later_.after(kJobTimeout, [=, this] {
-        const auto found = starting_.find(unit);
-        if (found != starting_.end() && found->second == job)
-            give_up(job, {Errc::io, "systemd did not finish starting " + unit + " in 30 s"});
+        if (waits()) give_up(job, {Errc::io, "systemd did not finish starting " + unit + " in 30 s"});
     });
 }
 
@@ -157,12 +213,12 @@ int Confiner::on_job_removed(sd_bus_message* message, void* data, sd_bus_error* 
     if (sd_bus_message_read(message, "uoss", &id, &path, &unit, &result) < 0) return 0;
     const auto found = self->starting_.find(unit);
     if (found == self->starting_.end()) return 0;
-    const JobPtr job = found->second;
+    const auto start = std::move(found->second);
     self->starting_.erase(found);
     if (std::string_view(result) != "done")
-        self->give_up(job, {Errc::io, std::string("systemd could not start ") + unit + ": " + result});
+        self->give_up(start.job, {Errc::io, std::string("systemd could not start ") + unit + ": " + result});
     else
-        self->verify(job);
+        start.started();
     return 0;
 }
 
@@ -217,6 +273,9 @@ bool Confiner::is_in_force(const Job& job, const host::CgroupFacts& facts) const
     if (sets(model::UnitProperty::cpus) &&
         (facts.effective_cpus.empty() || !lease.placement.cpus.covers(facts.effective_cpus)))
         return false;
+    if (const auto* limit = model::find_setting(lease.confinement.settings, model::UnitProperty::memory);
+        limit != nullptr && facts.memory_max && std::to_string(*facts.memory_max) != limit->value)
+        return false;
     return !sets(model::UnitProperty::nodes) ||
            (!facts.effective_nodes.empty() && lease.placement.nodes.covers(facts.effective_nodes));
 }
@@ -240,6 +299,7 @@ void Confiner::verify(const JobPtr& job) {
     }
     if (!inside) return give_up(job, {Errc::io, "the process is in " + path + ", not in " + it.unit});
     if (it.kind != ConfinementKind::unit || it.whole_unit) it.cgroup = path;
+    if (const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, path)) it.memory_events = *events;
     if (bare && it.kind == ConfinementKind::unit)
         return give_up(job,
                        {Errc::unsupported, "no cpuset controller in " + path + ": " + it.unit + " is not confined"});
@@ -257,8 +317,11 @@ void Confiner::verify(const JobPtr& job) {
         it.effective_cpus = facts->effective_cpus;
         it.effective_nodes = facts->effective_nodes;
     }
+    // What the change has taken from others comes back at once; inside the lease it comes back with the lease's end.
+    it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks,
+                                          it.kind == ConfinementKind::affinity ? std::string() : path);
     raise_memlock(*job);
-    finish(job);
+    raise_shield(job);
 }
 
 /// Scopes refuse LimitMEMLOCK=, so the limit of the verified process is raised to what it was promised.

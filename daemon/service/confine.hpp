@@ -23,7 +23,8 @@ namespace numalease::service {
 class Confiner {
 public:
     /// `bus` may be null: then there is no systemd here.
-    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<void(core::Done)> done);
+    Confiner(Later& later, const Machine& machine, sd_bus* bus, std::function<const core::State&()> state,
+             std::function<void(core::Done)> done);
 
     /// Finds out whether a systemd manager is on the bus (waits: only before anything is served), and follows it.
     void start();
@@ -55,7 +56,11 @@ private:
 
     void finish(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
+    void read_masks(const JobPtr& job) const;
+    void ensure_keeper(const JobPtr& job, std::function<void()> next);
+    void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started);
     void start_scope(const JobPtr& job);
+    void send_scope(const JobPtr& job);
     void attach(const JobPtr& job);
     void set_unit(const JobPtr& job);
     void set_slice(const JobPtr& job);
@@ -65,10 +70,12 @@ private:
     void answer_about_unit(const JobPtr& job, bool over);
     void track(const JobPtr& job);
     void verify(const JobPtr& job);
+    void put_back(const JobPtr& job);
     void widen(const JobPtr& job);
     void await_widened(const JobPtr& job);
     void unset(const JobPtr& job);
     void unlink_ours(const JobPtr& job);
+    void restore_masks(const JobPtr& job);
     void await_reload(const JobPtr& job);
     void send_reload();
     void set_properties(const std::string& unit, const systemd::Settings& settings, Next next);
@@ -78,6 +85,15 @@ private:
     void note_priors(const JobPtr& job, const systemd::UnitFacts& facts) const;
     [[nodiscard]] bool is_in_force(const Job& job, const host::CgroupFacts& facts) const;
     void raise_memlock(const Job& job) const;
+    // confine_shield.cpp
+    [[nodiscard]] model::Result<void> look_for_shield(const model::Lease& lease) const;
+    [[nodiscard]] systemd::Surroundings surroundings_of(const model::Lease& lease) const;
+    [[nodiscard]] model::CpuSet cpus_of_slice(const model::Shield& shield) const;
+    void size_slice(const JobPtr& job, const std::function<void()>& next);
+    void await_slice(const JobPtr& job, const std::function<void()>& next);
+    void raise_shield(const JobPtr& job);
+    void begin_shield(const JobPtr& job);
+    void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, model::UnitProperty property) const;
     /// Does that file hold one of `values` and nothing else? True where there is no file.
@@ -90,12 +106,17 @@ private:
     Later& later_;
     const Machine& machine_;
     sd_bus* bus_;
+    std::function<const core::State&()> state_;
     std::function<void(core::Done)> done_;
     bool available_ = false;
     bus::Slot removed_slot_;
     bus::Slot owner_slot_;
-    std::map<std::string, JobPtr> starting_;  ///< by scope, until its job is removed
-    std::vector<JobPtr> unloaded_;            ///< wait until systemd has forgotten a drop-in
+    struct Start {
+        JobPtr job;
+        std::function<void()> started;
+    };
+    std::map<std::string, Start> starting_;  ///< by unit, until systemd's job for it is over
+    std::vector<JobPtr> unloaded_;           ///< wait until systemd has forgotten a drop-in
     bool reloading_ = false;
 };
 

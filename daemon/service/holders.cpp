@@ -19,6 +19,13 @@ bool has_cgroup(const model::Lease& lease, const Machine& machine) {
     return !lease.confinement.cgroup.empty() && !machine.cgroup2.empty();
 }
 
+/// Where its memory is counted, and limited: in its own cgroup, or in that of its unit.
+std::string memory_cgroup(const model::Lease& lease, const Machine& machine) {
+    if (has_cgroup(lease, machine)) return lease.confinement.cgroup;
+    const bool in_unit = lease.confinement.kind == model::ConfinementKind::unit && !machine.cgroup2.empty();
+    return in_unit ? lease.caller.cgroup : std::string();
+}
+
 bool is_watched(model::LeaseState state) {
     return state == model::LeaseState::queued || state == model::LeaseState::preparing ||
            state == model::LeaseState::active;
@@ -28,8 +35,8 @@ void send(int pidfd, int signal) { syscall(SYS_pidfd_send_signal, pidfd, signal,
 
 }  // namespace
 
-Holders::Holders(sd_event* event, const Machine& machine, std::function<void(model::LeaseId)> gone)
-    : event_(event), machine_(machine), gone_(std::move(gone)) {}
+Holders::Holders(sd_event* event, const Machine& machine, Gone gone, OutOfMemory out_of_memory)
+    : event_(event), machine_(machine), gone_(std::move(gone)), out_of_memory_(std::move(out_of_memory)) {}
 
 void Holders::keep_in_store(std::map<std::string, host::UniqueFd> kept) {
     kept_ = std::move(kept);
@@ -68,19 +75,24 @@ Holders::Watch& Holders::watch(const model::Process& process) {
 
 void Holders::watch_cgroup(const std::string& cgroup) {
     if (cgroups_.contains(cgroup)) return;
-    const std::string path = machine_.root.directory() + '/' + machine_.cgroup2 + cgroup + "/cgroup.events";
+    cgroups_[cgroup] =
+        watch_file(machine_.cgroup2 + cgroup + "/cgroup.events", IN_MODIFY | IN_DELETE_SELF | IN_MOVE_SELF, on_cgroup);
+}
+
+/// Null where the file is not there: a cgroup that is gone already is seen by the check that follows.
+EventSource Holders::watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
     sd_event_source* source = nullptr;
-    if (sd_event_add_inotify(event_, &source, path.c_str(), IN_MODIFY | IN_DELETE_SELF | IN_MOVE_SELF, on_cgroup,
-                             this) < 0)
-        source = nullptr;  // it is gone already; the check that follows sees that
-    cgroups_[cgroup].reset(source);
+    const auto full = machine_.root.directory() + '/' + path;
+    return EventSource(sd_event_add_inotify(event_, &source, full.c_str(), mask, handler, this) < 0 ? nullptr : source);
 }
 
 void Holders::sync(const core::State& state) {
     leases_.clear();
     std::set<Key> processes;
     std::set<std::string> cgroups;
+    std::set<std::string> memories;
     std::set<model::LeaseId> parents;
+    bool whole_units = false;
     for (const auto& [id, lease] : state.leases)
         if (!model::is_over(lease.state)) parents.insert(lease.caller.parent);
     for (const auto& [id, lease] : state.leases) {
@@ -98,15 +110,25 @@ void Holders::sync(const core::State& state) {
             watch(holder);
             processes.emplace(holder.pid, holder.start_time);
         }
+        if (lease.state != model::LeaseState::active) continue;
+        if (const auto cgroup = memory_cgroup(lease, machine_); !cgroup.empty()) {
+            memories.insert(cgroup);
+            if (!memories_.contains(cgroup))
+                memories_[cgroup] = watch_file(machine_.cgroup2 + cgroup + "/memory.events", IN_MODIFY, on_memory);
+        }
         // A slice comes and goes while it is held: it is watched only when nothing else keeps the lease.
         const bool held = lease.confinement.kind == model::ConfinementKind::slice && is_held(lease);
-        if (has_cgroup(lease, machine_) && lease.state == model::LeaseState::active && !held) {
+        if (has_cgroup(lease, machine_) && !held) {
             watch_cgroup(lease.confinement.cgroup);
             cgroups.insert(lease.confinement.cgroup);
+            whole_units = whole_units || lease.confinement.whole_unit;
         }
     }
+    if (whole_units && !runs_) runs_ = watch_file("run/systemd/units", IN_CREATE | IN_MOVED_TO, on_cgroup);
+    if (!whole_units) runs_.reset();
     forget_unused(processes);
     std::erase_if(cgroups_, [&](const auto& item) { return !cgroups.contains(item.first); });
+    std::erase_if(memories_, [&](const auto& item) { return !memories.contains(item.first); });
     std::erase_if(reported_, [&](const auto& id) { return !state.leases.contains(id); });
     check();
 }
@@ -137,10 +159,20 @@ std::optional<bool> Holders::populated(const model::Lease& lease) const {
     return std::nullopt;
 }
 
+/// The unit of a lease may have been started again and be populated by another run.
+bool Holders::is_same_run(const model::Lease& lease) const {
+    const auto& run = lease.caller.invocation;
+    if (run.empty() || lease.confinement.kind != model::ConfinementKind::unit || !lease.confinement.whole_unit)
+        return true;
+    const auto now = host::read_invocation(machine_.root, lease.confinement.cgroup);
+    return now.empty() || now == run;
+}
+
 bool Holders::alive(const model::Lease& lease, const model::Process& visitor) const {
     if (lease.confinement.kind == model::ConfinementKind::slice && is_held(lease, visitor)) return true;
     if (lease.state == model::LeaseState::active || lease.state == model::LeaseState::ending)
         if (const auto inside = populated(lease)) {
+            if (!is_same_run(lease)) return false;
             if (!*inside || visitor.pid == 0) return *inside;
             const auto pids = processes(lease);
             return std::ranges::any_of(pids, [&](int pid) { return pid != visitor.pid; });
@@ -180,7 +212,21 @@ void Holders::kill(const model::Lease& lease, int signal) const {
     }
 }
 
+/// A killed process often is a lease's last one, so its cgroup is looked at before its end is told.
+void Holders::look_at_memory() {
+    std::vector<core::OutOfMemory> found;
+    for (const auto& [lease, has_child] : leases_) {
+        const auto cgroup = memory_cgroup(lease, machine_);
+        if (cgroup.empty() || lease.state != model::LeaseState::active) continue;
+        const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, cgroup);
+        if (events && events->oom_kill > lease.confinement.memory_events.oom_kill)
+            found.push_back({.lease = lease.id, .events = *events});
+    }
+    for (auto& it : found) out_of_memory_(std::move(it));  // may come back here through `sync`
+}
+
 void Holders::check() {
+    look_at_memory();
     std::vector<model::LeaseId> gone;
     for (const auto& [lease, has_child] : leases_) {
         if (lease.confinement.kind == model::ConfinementKind::slice && lease.state == model::LeaseState::active &&
@@ -198,6 +244,11 @@ int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*e
     it->source.reset();  // a dead process stays readable
     it->pidfd = {};      // and a lease may outlive thousands of those that joined it
     it->owner->check();
+    return 0;
+}
+
+int Holders::on_memory(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
+    static_cast<Holders*>(data)->look_at_memory();
     return 0;
 }
 

@@ -18,8 +18,10 @@ namespace numalease::service {
 /// that cgroup's emptiness. Nothing is polled.
 class Holders {
 public:
-    /// `gone` is called from the loop, once per lease.
-    Holders(sd_event* event, const Machine& machine, std::function<void(model::LeaseId)> gone);
+    using Gone = std::function<void(model::LeaseId)>;
+    using OutOfMemory = std::function<void(core::OutOfMemory)>;
+    /// `gone` is called from the loop, once per lease; `out_of_memory` whenever that happened in one.
+    Holders(sd_event* event, const Machine& machine, Gone gone, OutOfMemory out_of_memory);
     /// From now on systemd keeps every descriptor for the daemon after us. `kept` is what it kept of the one before:
     /// such a process is the one that was meant, alive or not; of one that is missing there nothing is known.
     void keep_in_store(std::map<std::string, host::UniqueFd> kept);
@@ -52,21 +54,28 @@ private:
     };
     Watch& watch(const model::Process& process);
     void watch_cgroup(const std::string& cgroup);
+    EventSource watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
+    void look_at_memory();
+    [[nodiscard]] bool is_same_run(const model::Lease& lease) const;
     void check();
     void forget_unused(const std::set<Key>& used);
     [[nodiscard]] bool process_alive(const model::Process& process) const;
     [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
     [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
     static int on_pidfd(sd_event_source* source, int fd, std::uint32_t events, void* data);
+    static int on_memory(sd_event_source* source, const struct inotify_event* event, void* data);
     static int on_cgroup(sd_event_source* source, const struct inotify_event* event, void* data);
 
     sd_event* event_;
     const Machine& machine_;
-    std::function<void(model::LeaseId)> gone_;
+    Gone gone_;
+    OutOfMemory out_of_memory_;
     std::map<Key, Watch> watches_;
     std::map<std::string, host::UniqueFd> kept_;  ///< and not asked for yet
     bool stores_ = false;
     std::map<std::string, EventSource> cgroups_;
+    std::map<std::string, EventSource> memories_;
+    EventSource runs_;  ///< while a lease is a whole unit's: systemd notes each start of one
     std::vector<Watched> leases_;
     std::set<model::LeaseId> reported_;
 };

@@ -122,6 +122,7 @@ Result<std::shared_ptr<Identity>> Identifier::verify(int pid, unsigned uid, host
     auto caller = host::read_caller(machine_.proc, pid, pidfd.get(), uid);
     if (!caller) return std::unexpected(caller.error());
     if (!host::pidfd_alive(pidfd.get())) return fail(Errc::denied, "the caller is gone already", ESRCH);
+    caller->invocation = host::read_invocation(machine_.root, caller->cgroup);
     caller->parent = find_parent(state_(), caller->cgroup, read_ancestry(machine_.proc, pid));
     return std::make_shared<Identity>(Identity{.caller = std::move(*caller), .pidfd = std::move(pidfd)});
 }

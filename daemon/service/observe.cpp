@@ -5,6 +5,7 @@
 #include "host/knobs.hpp"
 #include "host/partition.hpp"
 #include "host/process.hpp"
+#include "host/threads.hpp"
 #include "host/topology.hpp"
 #include "service/log.hpp"
 
@@ -29,6 +30,7 @@ model::Result<void> Observer::start() {
     if (!probed) return std::unexpected(probed.error());
     topology_ = std::move(*probed);
     fingerprint_ = std::move(fingerprint);
+    loses_masks_ = host::loses_thread_masks(machine_.root);
     if (!machine_.cgroup2.empty()) find_scopes("", 0);
     return {};
 }
@@ -146,7 +148,8 @@ core::ShieldFacts Observer::shield_facts(const core::State& state, const core::I
 }
 
 core::Observed Observer::observe(const core::State& state, const core::Input& input, bool systemd) {
-    core::Observed out{.topology = topology(), .reserve = site_.config.reserve, .systemd = systemd};
+    core::Observed out{
+        .topology = topology(), .reserve = site_.config.reserve, .loses_masks = loses_masks_, .systemd = systemd};
     for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
     for (const auto& [id, lease] : state.leases)
         if (!lease.request.name.empty() && !model::is_over(lease.state)) out.named[id] = named_facts(lease);

@@ -36,6 +36,7 @@ private:
     const Site& site_;
     model::Topology topology_;
     std::string fingerprint_;
+    bool loses_masks_ = false;
     std::vector<std::string> scopes_;  ///< cgroups of surviving numalease-*.scope, found at start
 };
 

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "host/partition.hpp"
-#include "service/log.hpp"
 
 namespace numalease::service {
 
@@ -43,9 +42,6 @@ void ShieldWatch::check() {
         if (!now) continue;  // its cgroup is gone, and so will the lease be
         const auto problem = *now == "root" ? std::string() : *now;
         if (problem == it.problem) continue;
-        log::event(problem.empty() ? log::Level::info : log::Level::warning, log::kConfinement,
-                   problem.empty() ? "a shield holds again" : "a shield does not hold",
-                   {{"LEASE", it.lease}, {"CGROUP", it.cgroup}, {"REASON", *now}});
         changed_({.lease = it.lease, .problem = problem});
     }
     arm();

@@ -113,7 +113,10 @@ bool is_there(sd_bus* bus) {
     return made >= 0 && sd_bus_message_read(answer, "b", &owned) >= 0 && owned != 0;
 }
 
-bool is_not_loaded(const model::Error& error) { return error.detail.find("not loaded") != std::string::npos; }
+/// "Unit x.service not loaded.", or, where properties of one are to be set that has no file any more, "not found".
+bool is_not_loaded(const model::Error& error) {
+    return error.detail.find("not loaded") != std::string::npos || error.detail.find("not found") != std::string::npos;
+}
 
 void subscribe(Later& later, sd_bus* bus) {
     auto call = manager_call(bus, "Subscribe");
@@ -149,7 +152,27 @@ Result<UnitFacts> read_facts(sd_bus_message* reply) {
     return out;
 }
 
-Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid) {
+namespace {
+
+/// a(sa(sv)): units that are made in the same job.
+int append_slice(sd_bus_message* to, const std::string& slice, const Surroundings& it) {
+    if (!it.make_slice) return sd_bus_message_append(to, "a(sa(sv))", 0);
+    int r = sd_bus_message_open_container(to, 'a', "(sa(sv))");
+    if (r >= 0) r = sd_bus_message_open_container(to, 'r', "sa(sv)");
+    if (r >= 0) r = sd_bus_message_append(to, "s", slice.c_str());
+    if (r >= 0) r = sd_bus_message_open_container(to, 'a', "(sv)");
+    if (r >= 0) r = append_settings(to, {{model::UnitProperty::cpus, it.slice_cpus.text()}});
+    if (r >= 0) r = sd_bus_message_append(to, "(sv)", "Description", "s", "CPUs of shielded leases of numa-lease");
+    if (r >= 0) r = sd_bus_message_append(to, "(sv)", "StopWhenUnneeded", "b", 1);
+    for (int level = 0; level < 3; ++level)
+        if (r >= 0) r = sd_bus_message_close_container(to);
+    return r;
+}
+
+}  // namespace
+
+Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
+                                 const Surroundings& surroundings) {
     auto call = manager_call(bus, "StartTransientUnit");
     if (!call) return call;
     sd_bus_message* m = call->get();
@@ -165,7 +188,30 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
         r = sd_bus_message_append(m, "(sv)", "Slice", "s", lease.confinement.slice.c_str());
     // Only into a delegated unit does systemd move a process later (AttachProcessesToUnit); no controller goes with it.
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "DelegateControllers", "as", 0);
+    if (r >= 0 && surroundings.tasks) r = sd_bus_message_append(m, "(sv)", "TasksMax", "t", *surroundings.tasks);
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "PIDs", "au", 1, static_cast<unsigned>(pid));
+    if (r >= 0) r = sd_bus_message_close_container(m);
+    if (r >= 0) r = append_slice(m, lease.confinement.slice, surroundings);
+    return filled(std::move(call), r);
+}
+
+Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus) {
+    auto call = manager_call(bus, "StartTransientUnit");
+    if (!call) return call;
+    sd_bus_message* m = call->get();
+    int r = sd_bus_message_append(m, "ss", slice.c_str(), "fail");
+    if (r >= 0) r = sd_bus_message_open_container(m, 'a', "(sv)");
+    if (r >= 0) r = append_settings(m, {{model::UnitProperty::cpus, cpus}});
+    if (r >= 0)
+        r = sd_bus_message_append(m, "(sv)", "Description", "s",
+                                  "numa-lease: keeps the cpuset controller, and with it threads' own affinity");
+    // "user-1001-numalease.slice" would otherwise hold the user's slice after logout.
+    constexpr std::string_view kUser = "user-";
+    if (r >= 0 && slice.starts_with(kUser)) {
+        const auto manager =
+            "user@" + slice.substr(kUser.size(), slice.find('-', kUser.size()) - kUser.size()) + ".service";
+        r = sd_bus_message_append(m, "(sv)", "PartOf", "as", 1, manager.c_str());
+    }
     if (r >= 0) r = sd_bus_message_close_container(m);
     if (r >= 0) r = sd_bus_message_append(m, "a(sa(sv))", 0);
     return filled(std::move(call), r);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,17 @@ bool is_not_loaded(const model::Error& error);
 /// Properties.GetAll of every interface of a unit's object.
 model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
 model::Result<UnitFacts> read_facts(sd_bus_message* reply);
+/// What a scope is started in, where it leaves the slice of its caller.
+struct Surroundings {
+    bool make_slice = false;  ///< together with the scope, with these CPUs; it goes with its last scope
+    model::CpuSet slice_cpus;
+    std::optional<std::uint64_t> tasks;  ///< as many as the caller could have before
+};
 /// A scope with the settings of the lease in force before `pid` joins it.
-model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid);
+model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
+                                        const Surroundings& surroundings);
+/// A slice without a process that has all CPUs set: while it is there, the cpuset controller stays in use beside it.
+model::Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);
 /// SetUnitProperties, runtime.
 model::Result<bus::Message> set_properties(sd_bus* bus, const std::string& unit, const Settings& settings);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/threads.hpp"
 #include "service/confine.hpp"
 
 namespace numalease::service {
@@ -69,7 +70,15 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
     const auto& it = lease.confinement;
-    if (!available_) return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
+    const bool asks_systemd = it.kind == model::ConfinementKind::unit || it.shield.kind != model::ShieldKind::none;
+    if (asks_systemd && !available_)
+        return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
+    lower_shield(job, [=, this] { put_back(job); });
+}
+
+void Confiner::put_back(const JobPtr& job) {
+    const auto& it = job->lease.confinement;
+    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return restore_masks(job);
     // Compare before restore: what somebody else has set meanwhile is left alone.
     for (const auto& setting : it.settings) {
         if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))
@@ -78,7 +87,7 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
             job->note += (job->note.empty() ? "" : "; ") + std::string(model::row_of(setting.property).name) + " of " +
                          it.unit + " was set by somebody else meanwhile and is left alone";
     }
-    if (job->restored.empty()) return finish(job);
+    if (job->restored.empty()) return restore_masks(job);
     widen(job);
 }
 
@@ -138,6 +147,11 @@ void Confiner::unset(const JobPtr& job) {
     });
 }
 
+void Confiner::restore_masks(const JobPtr& job) {
+    (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, job->lease.confinement.masks, "");
+    finish(job);
+}
+
 /// Exactly our own files, and only while their text is ours. Never RevertUnitFiles, which deletes the administrator's
 /// too.
 void Confiner::unlink_ours(const JobPtr& job) {
@@ -151,10 +165,11 @@ void Confiner::unlink_ours(const JobPtr& job) {
         unlinkat(machine_.root.fd(), path.substr(0, path.rfind('/')).c_str(),
                  AT_REMOVEDIR);  // fails while others are there
     }
-    if (!job->unlinked || job->lease.confinement.reload_was_due) return finish(job);
+    if (!job->unlinked || job->lease.confinement.reload_was_due) return restore_masks(job);
     read_facts(
-        unit, [=, this](const systemd::UnitFacts& facts) { facts.needs_reload ? await_reload(job) : finish(job); },
-        [=, this](const model::Error&) { finish(job); });  // not loaded: it is read anew when it starts
+        unit,
+        [=, this](const systemd::UnitFacts& facts) { facts.needs_reload ? await_reload(job) : restore_masks(job); },
+        [=, this](const model::Error&) { restore_masks(job); });  // not loaded: it is read anew when it starts
 }
 
 /// systemd holds on to a drop-in that it has read. One reload serves all whose files were gone when it began.
@@ -169,7 +184,7 @@ void Confiner::send_reload() {
         reloading_ = false;
         for (const auto& job : batch) {
             if (!problem.empty()) job->note = "systemd still wants a daemon-reload: " + problem;
-            finish(job);
+            restore_masks(job);
         }
         if (!reloading_ && !unloaded_.empty()) send_reload();
     };

@@ -213,7 +213,10 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
         log::event(log::Level::info, log::kLease,
                    "lease " + lease.id + " is " + (lease.parked ? "parked" : std::string(model::text_of(lease.state))),
                    lease_fields(lease));
-    if (before != nullptr && after != nullptr && before->offline != after->offline) {
+    if (before != nullptr && after != nullptr && before->oom_kills != after->oom_kills)
+        log::event(log::Level::warning, log::kOutOfMemory, "lease " + lease.id + " " + lease.notes.back(),
+                   lease_fields(lease));
+    if (before != nullptr && after != nullptr && model::degraded_text(*before) != model::degraded_text(*after)) {
         const auto what = model::degraded_text(lease);
         log::event(what.empty() ? log::Level::info : log::Level::warning, log::kDegraded,
                    "lease " + lease.id + (what.empty() ? " is whole again" : " is degraded: " + what),

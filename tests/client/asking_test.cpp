@@ -26,7 +26,7 @@ policies::Library library() {
 }
 
 model::Result<Asked> ask(const Typed& typed, const Argv& command = {"true"}, bool terminal = false) {
-    return build_request(typed, command, {}, library(), terminal);
+    return build_request(typed, command, {}, library(), terminal ? Waiting::at_terminal : Waiting::usual);
 }
 
 Typed fields(std::map<std::string, std::string> values) {
@@ -175,12 +175,29 @@ TEST(Asking, AnUnknownPolicyIsUnreadableAndNamesTheKnown) {
 TEST(Asking, APolicyWhoseFileIsBrokenShowsWhere) {
     auto broken = library();
     broken.problems.push_back({Errc::unreadable, "/etc/numa-lease/policies/mine.yaml:3:5: unknown key 'coers'", 0});
-    const auto asked = build_request(fields({{"policy", "mine"}}), {"true"}, {}, broken, false);
+    const auto asked = build_request(fields({{"policy", "mine"}}), {"true"}, {}, broken, Waiting::usual);
     ASSERT_FALSE(asked);
     EXPECT_THAT(asked.error().detail, HasSubstr("mine.yaml:3:5"));
 }
 
-TEST(Asking, WorksWithoutAnyPolicyFile) { EXPECT_TRUE(build_request({}, {"true"}, {}, policies::Library{}, false)); }
+TEST(Asking, AServiceDoesNotWaitUnlessItCanTellSystemdSo) {
+    const auto in_service = [](const Typed& typed) {
+        return build_request(typed, {"true"}, {}, policies::Library{}, Waiting::in_service);
+    };
+    const auto silent = in_service({});
+    ASSERT_TRUE(silent);
+    EXPECT_EQ(sent(*silent, "wait"), "no");
+    Typed typed;
+    typed.wait = "5min";
+    const auto refused = in_service(typed);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::invalid_request);
+    EXPECT_NE(refused.error().detail.find("Type=notify"), std::string::npos);
+}
+
+TEST(Asking, WorksWithoutAnyPolicyFile) {
+    EXPECT_TRUE(build_request({}, {"true"}, {}, policies::Library{}, Waiting::usual));
+}
 
 TEST(Asking, SendsACommandOfAnyBytesAsPlainText) {
     const auto asked = ask({}, {"printf", "a\nb\x1b[31m\xff", std::string(10000, 'x')});

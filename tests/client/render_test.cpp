@@ -37,6 +37,18 @@ TEST(LeasesText, ShowsWhereAndSinceWhen) {
               "c1  active  root  0-3   1      2        1min 5s  llama-server -m m.gguf\n");
 }
 
+TEST(LeasesText, SaysWhichAreShieldedAndALeaseWhyItIsNot) {
+    auto lease = active_lease();
+    lease.confinement.shield = {.kind = model::ShieldKind::path, .cgroup = "/user.slice/c1", .in_force = true};
+    EXPECT_THAT(leases_text({to_dict(lease)}, false, kNow, 0), HasSubstr("0-3 shielded"));
+    EXPECT_THAT(lease_text(to_dict(lease), kNow), HasSubstr("shielded by the partition /user.slice/c1"));
+    lease.confinement.shield.in_force = false;
+    lease.confinement.shield.problem = "root invalid (x)";
+    EXPECT_THAT(leases_text({to_dict(lease)}, false, kNow, 0), Not(HasSubstr("shielded")));
+    EXPECT_THAT(leases_text({to_dict(lease)}, false, kNow, 0),
+                HasSubstr("c1 is degraded: its shield does not hold, /user.slice/c1 is 'root invalid (x)'"));
+}
+
 TEST(LeasesText, LeavesOutWhatIsOverUnlessAsked) {
     auto lease = active_lease();
     lease.state = model::LeaseState::ended;

@@ -90,17 +90,27 @@ TEST(Partition, BeginsAndEndsAndLeavesAloneWhatSomebodyMadeOfIt) {
 
 TEST(Partition, WhatIsInTheWayIsNamed) {
     auto root = tree();
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, kScope, kCpus), "");
-    root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "3-5\n");
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, kScope, kCpus), "") << "not a sibling of the scope";
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus),
-              "/system.slice has CPUs 3 in its own cpuset.cpus (AllowedCPUs=)");
-    root.set("sys/fs/cgroup/user.slice/user-1001.slice/session-3.scope/cpuset.cpus", "0-3\n");
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, kScope, kCpus),
-              "/user.slice/user-1001.slice/session-3.scope has CPUs 2-3 in its own cpuset.cpus (AllowedCPUs=)");
+    const auto way = [&](const std::string& cgroup) {
+        return in_the_way_of_partition(root.root(), kCgroup2, cgroup, kCpus);
+    };
+    EXPECT_EQ(way(kScope), "");
+    root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "0-7\n");
+    EXPECT_EQ(way(kScope), "") << "it has others left";
+    root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "3\n");
+    EXPECT_EQ(way(kScope), "/system.slice has CPUs 3 in its own cpuset.cpus (AllowedCPUs=)");
     root.set("sys/fs/cgroup/user.slice/user-1002.slice/cpuset.cpus.exclusive", "2\n");
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, kScope, kCpus),
-              "/user.slice/user-1002.slice has CPUs 2 for itself (cpuset.cpus.exclusive)");
+    root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "\n");
+    EXPECT_EQ(way(kScope), "/user.slice/user-1002.slice has CPUs 2 for itself (cpuset.cpus.exclusive)");
+}
+
+TEST(Partition, BelowLinux67AnyCpuOfASiblingIsInTheWay) {
+    const FakeRoot root{{"sys/fs/cgroup/system.slice/cpuset.cpus", "0-7\n"},
+                        {"sys/fs/cgroup/user.slice/cpuset.cpus", "\n"},
+                        {"sys/fs/cgroup/user.slice/user-1001.slice/cpuset.cpus", "2-3\n"}};
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus),
+              "/system.slice has CPUs 2-3 in its own cpuset.cpus (AllowedCPUs=)");
+    root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "\n");
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus), "");
 }
 
 TEST(Partition, LimitsOfASliceAreToldButForTheNumberOfTasks) {

@@ -56,6 +56,10 @@ TEST(Authorise, EveryKnobThatOthersFeelNeedsTheKernelStateAction) {
             << field;
 }
 
+TEST(Authorise, AShieldIsAnActionOfItsOwn) {
+    EXPECT_EQ(actions_of(request("shield", "yes")), (std::vector{Action::acquire, Action::shield}));
+}
+
 TEST(Authorise, DroppingCachesIsAnActionOfItsOwn) {
     EXPECT_EQ(actions_of(request("page-cache", "drop")), (std::vector{Action::acquire, Action::drop_caches}));
 }

@@ -27,7 +27,7 @@ class Scope(bed.Case):
         started = [line for line in self.bed.systemd.lines if line.startswith('StartTransientUnit')]
         self.assertEqual(started, [f'StartTransientUnit numalease-{lease["id"]}.scope in {self.bed.slice} '
                                    f'AllowedCPUs={lease["placement"]["cpus"]} AllowedMemoryNodes=0 '
-                                   f'PID={self.client.pid}'])
+                                   f'MemoryMax={(16 << 30) - (256 << 20)} PID={self.client.pid}'])
         self.assertFalse([line for line in self.bed.systemd.lines if line.startswith('SetUnitProperties')],
                          'an ancestor, or the scope a second time')
 

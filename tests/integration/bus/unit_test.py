@@ -9,6 +9,9 @@ from bed import CGROUP2, cgroup_of, eventually
 
 NAME = 'numalease-test.service'
 DROPIN = f'run/systemd/system.control/{NAME}.d'
+# What node 0 can give without the reserve, and the page or so that the service has already.
+LIMIT = (16 << 30) - (256 << 20) + (1 << 20)
+OURS = ['50-AllowedCPUs.conf', '50-AllowedMemoryNodes.conf', '50-MemoryMax.conf']
 
 
 class Unit(bed.Case):
@@ -42,17 +45,17 @@ class Unit(bed.Case):
         self.assertEqual(lease['confinement']['unit'], NAME)
         self.assertEqual(cgroup_of(client.pid), cgroup)
         cpus = lease['placement']['cpus']
-        self.assertEqual(self.put_calls(), [f'AllowedCPUs={cpus} AllowedMemoryNodes=0'])
+        self.assertEqual(self.put_calls(), [f'AllowedCPUs={cpus} AllowedMemoryNodes=0 MemoryMax={LIMIT}'])
         self.assertEqual(lease['confinement']['effective_cpus'], cpus)
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), cpus)
 
     def test_without_a_prior_everything_is_set_and_verified_then_unset_and_our_file_unlinked(self):
         client, cgroup = self.bed.service()
         lease = client.active(cores='1')
-        self.assertEqual(self.dropins(), ['50-AllowedCPUs.conf', '50-AllowedMemoryNodes.conf'])
+        self.assertEqual(self.dropins(), OURS)
         self.assertEqual(self.end(client, lease)['state'], 'ended')
         self.assertEqual(self.put_calls()[1:],
-                         ['AllowedCPUs=0-7 AllowedMemoryNodes=0', 'AllowedCPUs= AllowedMemoryNodes='])
+                         ['AllowedCPUs=0-7 AllowedMemoryNodes=0 MemoryMax=infinity', 'AllowedCPUs= AllowedMemoryNodes='])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')
         self.assertEqual(self.bed.allowed_cpus(self.watcher, NAME), [])
         self.assertEqual(self.dropins(), [])
@@ -66,7 +69,7 @@ class Unit(bed.Case):
         client.kill()
         eventually(lambda: len(self.put_calls()) == 2, 'the full set')
         self.bed.behave(self.watcher, 'normal')
-        self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-7 AllowedMemoryNodes=0'])
+        self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-7 AllowedMemoryNodes=0 MemoryMax=infinity'])
         self.bed.put(f'{CGROUP2.lstrip("/")}{cgroup}/cpuset.cpus.effective', '0-7')
         self.watcher.answer(ended)
         self.assertEqual(self.put_calls()[2:], ['AllowedCPUs= AllowedMemoryNodes='])
@@ -75,12 +78,12 @@ class Unit(bed.Case):
         client, cgroup = self.bed.service(prior=[0b00001111])
         lease = client.active(cores='1')
         self.assertEqual([(it['property'], it['prior'], it['prior_source']) for it in lease['confinement']['settings']],
-                         [('AllowedCPUs', '0-3', 'runtime'), ('AllowedMemoryNodes', '', 'none')])
+                         [('AllowedCPUs', '0-3', 'runtime'), ('AllowedMemoryNodes', '', 'none'), ('MemoryMax', '', 'none')])
         before = ['50-AllowedCPUs.conf']
         self.end(client, lease)
         self.assertEqual(self.bed.allowed_cpus(self.watcher, NAME), [0b00001111])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-3')
-        self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-3 AllowedMemoryNodes=0', 'AllowedMemoryNodes='])
+        self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-3 AllowedMemoryNodes=0 MemoryMax=infinity', 'AllowedMemoryNodes='])
         self.assertEqual(self.dropins(), before)
         self.assertTrue(self.bed.read(f'{DROPIN}/{before[0]}').endswith('[Service]\nAllowedCPUs=0-3'))
 
@@ -92,12 +95,25 @@ class Unit(bed.Case):
         self.assertIn(f'{NAME} has AllowedCPUs=0-3 of its own', lease['confinement']['why'])
         self.assertEqual(self.put_calls(), [])
 
+    def test_a_typed_limit_is_set_and_an_overrun_is_told(self):
+        client, cgroup = self.bed.service()
+        events = f'{CGROUP2.lstrip("/")}{cgroup}/memory.events'
+        self.bed.put(events, 'oom 1\noom_kill 1')  # of an earlier life of the unit
+        lease = client.active(cores='1', memory_max='512M')
+        limit = (513 << 20)
+        self.assertEqual(self.put_calls()[0].split()[-1], f'MemoryMax={limit}')
+        self.bed.put(events, 'oom 2\noom_kill 3')
+        eventually(lambda: self.watcher.lease(lease['id'])['oom_kills'] == 2, 'the overrun')
+        said = f"out of memory: 2 processes killed at the lease's limit of 513M (MemoryMax={limit})"
+        self.assertIn(said, self.watcher.lease(lease['id'])['reason'])
+        self.assertIn(said, self.end(client, lease)['reason'])
+
     def test_what_somebody_else_sets_meanwhile_is_left_alone(self):
         client, _ = self.bed.service()
         lease = client.active(cores='1')
         self.bed.put(f'{DROPIN}/50-AllowedCPUs.conf', '[Service]\nAllowedCPUs=5-6')
         ended = self.end(client, lease)
-        self.assertEqual(self.put_calls()[1:], ['AllowedMemoryNodes=0', 'AllowedMemoryNodes='])
+        self.assertEqual(self.put_calls()[1:], ['AllowedMemoryNodes=0 MemoryMax=infinity', 'AllowedMemoryNodes='])
         self.assertEqual(self.dropins(), ['50-AllowedCPUs.conf'])
         self.assertIn(f'AllowedCPUs of {NAME} was set by somebody else meanwhile and is left alone', ended['notes'])
 
@@ -123,10 +139,10 @@ class Unit(bed.Case):
         client, cgroup = self.bed.service()
         self.bed.put(f'{CGROUP2.lstrip("/")}{cgroup}/memory.current', str(257 << 20))
         lease = client.active(cores='1')
-        self.assertEqual(self.put_calls(), [f'AllowedCPUs={lease["placement"]["cpus"]}'])
+        self.assertEqual(self.put_calls(), [f'AllowedCPUs={lease["placement"]["cpus"]} MemoryMax={LIMIT + (256 << 20)}'])
         self.assertIn(f'memory nodes of {NAME} left alone: it is larger than 256M already', lease['notes'])
         self.end(client, lease)
-        self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-7', 'AllowedCPUs='])
+        self.assertEqual(self.put_calls()[1:], ['AllowedCPUs=0-7 MemoryMax=infinity', 'AllowedCPUs='])
         self.assertEqual(self.dropins(), [])
 
     def test_ends_only_when_the_last_process_of_the_unit_is_gone(self):
@@ -161,7 +177,7 @@ class Unit(bed.Case):
     def test_effective_files_that_never_follow_undo_everything(self):
         _, cgroup = self.refused('deaf', f'{NAME} has CPUs 0-7', 'were set')
         self.assertEqual(self.put_calls()[1:],
-                         ['AllowedCPUs=0-7 AllowedMemoryNodes=0', 'AllowedCPUs= AllowedMemoryNodes='])
+                         ['AllowedCPUs=0-7 AllowedMemoryNodes=0 MemoryMax=infinity', 'AllowedCPUs= AllowedMemoryNodes='])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')
         self.assertEqual(self.dropins(), [])
 
@@ -206,7 +222,7 @@ class Unit(bed.Case):
         self.bed.behave(self.watcher, 'normal')
         self.bed.put(f'{CGROUP2.lstrip("/")}{cgroup}/cpuset.cpus.effective', '0-7')
         lease = second.wait(lease, 'active')
-        self.assertEqual([it['prior'] for it in lease['confinement']['settings']], ['', ''], 'what we wrote is no prior')
+        self.assertEqual([it['prior'] for it in lease['confinement']['settings']], ['', '', ''], 'what we wrote is no prior')
         self.end(second, lease)
         self.assertEqual(self.bed.allowed_cpus(self.watcher, NAME), [])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')
@@ -235,7 +251,7 @@ class Unit(bed.Case):
         client.kill()
         self.bed.empty(cgroup)
         eventually(lambda: self.bed.balancing() == '1', 'what needs no systemd is put back at once')
-        self.assertEqual(self.dropins(), ['50-AllowedCPUs.conf', '50-AllowedMemoryNodes.conf'])
+        self.assertEqual(self.dropins(), OURS)
         self.bed.cgroups.append(cgroup)
         self.bed.start_systemd()
         self.bed.service()

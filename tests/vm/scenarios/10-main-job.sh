@@ -3,6 +3,13 @@
 # timeout: 400
 source "$(dirname "$0")/lib.sh"
 
+# Where the package is installed, as if it were not.
+units=(numa-leased.socket numa-leased.service)
+if systemctl cat "${units[@]}" >/dev/null 2>&1; then
+    systemctl --quiet --runtime --now mask "${units[@]}"
+    trap 'systemctl --quiet --runtime unmask "${units[@]}"; systemctl start "${units[@]}"' EXIT
+fi
+
 ctl=$SHARE/bin/numa-leasectl
 [[ -x $ctl ]] || ctl=numa-leasectl
 balancing=/proc/sys/kernel/numa_balancing

@@ -3,23 +3,18 @@
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 
-systemctl cat numa-leased.service >/dev/null 2>&1 || {
-    echo "numa-lease is not installed: nothing to test"
-    exit 0
-}
 balancing=/proc/sys/kernel/numa_balancing
 pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 
-main_pid() { systemctl show -P MainPID numa-leased; }
 active() { numa-leasectl --json list | grep -q '"state": "active"'; }
-new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }
-# lease: starts a workload in a lease with kernel state; sets `job`.
+# lease: starts a workload in a lease with kernel state; sets `job` and `id`.
 lease() {
     numa-leasectl run --node 1 --numa-balancing off --hugepages 2M=32M -- "${workload[@]}" &
     job=$!
     wait_for 60 reads "/proc/$job/comm" python3
     wait_for 60 active
     wait_for 60 settled "$job"
+    id=$(lease_of "$job")
     assert_eq "$(cat $balancing $pool | tr '\n' ' ')" "0 16 " "kernel state of the lease"
 }
 is_as_before() {
@@ -28,7 +23,7 @@ is_as_before() {
 
 wait_for 60 systemctl --quiet is-active numa-leased.service
 lease
-before=$(as_it_was "$job")
+before=$(as_it_was "$job" "$id")
 echo "$before"
 
 moved=$(migrated)
@@ -37,7 +32,7 @@ for _ in 1 2 3 4 5; do
     daemon=$(main_pid)
     assert systemctl restart numa-leased
     refute test "$(main_pid)" = "$daemon"
-    assert_eq "$(as_it_was "$job")" "$before" "the lease after a restart"
+    assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease after a restart"
 done
 assert_eq "$(systemctl show -P NFileDescriptorStore numa-leased)" 1 "descriptors that systemd keeps"
 echo "$(($(migrated) - moved)) pages of the machine migrated meanwhile, the workload has 16384"
@@ -48,7 +43,7 @@ for signal in KILL TERM; do
     daemon=$(main_pid)
     assert systemctl kill --kill-whom=main --signal=$signal numa-leased
     wait_for 60 new_daemon "$daemon"
-    assert_eq "$(as_it_was "$job")" "$before" "the lease after SIG$signal"
+    assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease after SIG$signal"
 done
 mkdir -p /run/systemd/system/numa-leased.service.d
 printf '[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
@@ -60,7 +55,7 @@ wait_for 60 new_daemon "$daemon"
 rm -r /run/systemd/system/numa-leased.service.d
 systemctl daemon-reload
 assert systemctl restart numa-leased
-assert_eq "$(as_it_was "$job")" "$before" "the lease after the watchdog"
+assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease after the watchdog"
 
 echo "── polkit restarts; a request that waits over a restart is told so"
 assert systemctl restart polkit
@@ -74,7 +69,7 @@ wait "$waiting" || rc=$?
 cat /run/waiting
 assert_eq $rc 75 "exit status of what waited"
 assert grep -q 'ask again' /run/waiting
-assert_eq "$(as_it_was "$job")" "$before" "the lease meanwhile"
+assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease meanwhile"
 
 echo "── a second daemon on this kernel is refused, from a mount namespace of its own too (case 59)"
 rc=0
@@ -96,9 +91,17 @@ assert kill -0 "$job"
 assert_eq "$(systemctl show -P NFileDescriptorStore numa-leased)" 0 "descriptors that systemd keeps"
 kill "$job"
 
+echo "── a journal of another boot: its kernel state is gone, so nothing is put back"
+python3 - <<'PYTHON'
+import zlib
+line = '1 row numa_balancing prior=2 written=1'
+with open('/run/numa-lease/journal', 'w') as file:
+    file.write(f'numa-lease-journal 1 boot=6f9e5f68-bb15-4221-ab3f-7f114ca762c8\n{zlib.crc32(line.encode()):08x} {line}\n')
+PYTHON
 echo "── the socket starts it"
 assert numa-leasectl --bus none list
 assert systemctl --quiet is-active numa-leased
+assert_eq "$(cat $balancing)" 1 "balancing"
 
 echo "── it cannot be started any more: the restore unit puts the kernel back"
 lease
@@ -119,7 +122,6 @@ assert systemctl start numa-leased
 
 echo "── the log, by field"
 lease
-id=$(numa-leasectl --json list | sed -n 's/^ *"id": "\(.*\)",*/\1/p')
 journalctl --sync
 journalctl -t numa-leased -o verbose -n 3 --no-pager
 assert grep -q 'is active' <(journalctl -t numa-leased LEASE="$id" -o cat)

@@ -65,17 +65,89 @@ cgroup_of() {
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 
-# as_it_was PID: what may not change under a lease while something happens to its daemon: start time and masks of every
-# thread, where the memory of the process's own is, and what is listed with its state and start.
-as_it_was() {
-    local task
-    for task in "/proc/$1/task"/*; do
-        echo "${task##*/} $(sed 's/.*) //' "$task/stat" | cut -d' ' -f20) $(cpus_of "$1/task/${task##*/}") $(mems_of "$1/task/${task##*/}")"
-    done
-    awk '/ anon=/ { for (i = 1; i <= NF; i++) if ($i ~ /^N[0-9]+=/) { split($i, a, "="); pages[a[1]] += a[2] } }
-        END { for (node in pages) print node, pages[node] }' "/proc/$1/numa_maps"
-    numa-leasectl --json list | sed -n '/"started": {/,/}/p; /"id": /p; /"state": /p'
+# The installed client, else the payload's.
+# shellcheck disable=SC2034 # for scenarios
+ctl=$(command -v numa-leasectl || echo "$SHARE/bin/numa-leasectl")
+
+no_leases() { [[ $("$ctl" list) == "no leases" ]]; }
+
+# As root in a login session over SSH: a scope of its own for each lease.
+as_root() {
+    grep -qsFf /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys ||
+        cat /root/.ssh/id_ed25519.pub >>/root/.ssh/authorized_keys
+    as_user root "$@"
 }
+
+# pool NODE [FILE]: a count of the node's 2 MiB pages; nr_hugepages by default.
+pool() { cat "/sys/devices/system/node/node$1/hugepages/hugepages-2048kB/${2:-nr_hugepages}"; }
+
+# snapshot: what a lease may change, a line each: knobs, page counts, properties and files of units, partitions, and the
+# masks of every thread that is not the kernel's.
+snapshot() {
+    local file
+    for file in /proc/sys/kernel/numa_balancing /proc/sys/vm/zone_reclaim_mode \
+        /sys/kernel/mm/transparent_hugepage/{enabled,defrag} /sys/kernel/mm/mempolicy/weighted_interleave/* \
+        /sys/devices/system/node/node*/hugepages/hugepages-*/{nr,surplus}_hugepages; do
+        [[ ! -r $file ]] || printf 'knob %s: %s\n' "$file" "$(<"$file")"
+    done
+    find /run/systemd/system.control /run/systemd/transient /etc/systemd/system.control -type f 2>/dev/null |
+        grep -v 'session-.*scope' | sort | sed 's/^/file /' || true
+    systemctl show --property=Id,AllowedCPUs,AllowedMemoryNodes,MemoryMax '*.service' '*.slice' |
+        awk 'BEGIN { RS = ""; FS = "\n" } { gsub("\n", " "); print "unit " $0 }' |
+        grep -E '(AllowedCPUs|AllowedMemoryNodes|MemoryMax)=[0-9]' | sort || true
+    find /sys/fs/cgroup -name cpuset.cpus.partition -exec grep -Hv '^member' {} + | sort || true
+    for file in /proc/[0-9]*/task/[0-9]*/status; do
+        awk -v task="${file%/status}" '
+            /^Name:/ { name = $2 }
+            /^VmSize:/ { user = 1 }
+            /^Cpus_allowed_list:/ { cpus = $2 }
+            /^Mems_allowed_list:/ { mems = $2 }
+            END { if (user) print "task", task, name, cpus, mems }' "$file" 2>/dev/null || true
+    done
+}
+
+# assert_as_before BEFORE: a snapshot taken now says the same, apart from tasks that came or went.
+assert_as_before() {
+    local before=$1 after
+    after=$(mktemp)
+    snapshot >"$after"
+    # Only tasks that both saw, under the same name.
+    awk 'FNR == 1 { part++ }
+        $1 != "task" { if (part == 1) was[$0]; else { if (!($0 in was)) { print "new: " $0; bad = 1 } delete was[$0] } next }
+        part == 1 { mask[$2 " " $3] = $4 " " $5; next }
+        ($2 " " $3) in mask && mask[$2 " " $3] != $4 " " $5 { print $2, $3 ": " $4, $5 ", was " mask[$2 " " $3]; bad = 1 }
+        END { for (line in was) { print "gone: " line; bad = 1 } exit bad }' "$before" "$after" ||
+        fail "the machine is not as it was"
+}
+
+# Writes /run/in-a-box: it runs a command in a cgroup of its own below a unit that was delegated, as a container runtime
+# would. A file, because systemd takes `$$` in an argument for an escaped dollar.
+make_box() {
+    cat >/run/in-a-box <<'EOF'
+#!/bin/bash
+group=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/inner
+mkdir "$group" && echo $$ >"$group/cgroup.procs" && exec "$@"
+EOF
+    chmod +x /run/in-a-box
+}
+
+# as_it_was PID [LEASE...]: what may not change under leases while something happens to the daemon: start time and masks
+# of every thread, the nodes where the memory of the process's own is (not how much: khugepaged fills holes), and state and
+# start of the leases, as listed.
+as_it_was() {
+    local task pid=$1 id
+    shift
+    for task in "/proc/$pid/task"/*; do
+        task=${task#/proc/}
+        echo "${task##*/} $(sed 's/.*) //' "/proc/$task/stat" | cut -d' ' -f20) $(cpus_of "$task") $(mems_of "$task")"
+    done
+    grep ' anon=' "/proc/$pid/numa_maps" | grep -o ' N[0-9]*=' | sort -u | tr -d ' =\n'
+    for id; do
+        numa-leasectl --json show "$id" | sed -n '/"started": {/,/}/p; /"id": /p; /^ *"state": /p'
+    done
+}
+# lease_of PID: the id of the lease that it was given.
+lease_of() { tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^NUMA_LEASE_ID=//p'; }
 
 # migrated: pages that the kernel has moved between nodes or for compaction since boot.
 migrated() { sed -n 's/^pgmigrate_success //p' /proc/vmstat; }
@@ -87,3 +159,7 @@ workload=(python3 -c 'import time; held = bytearray(b"x") * (64 << 20); time.sle
 settled() {
     [[ $(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status") -gt 65536 && $(sed 's/.*) //' "/proc/$1/stat") == S* ]]
 }
+
+# main_pid: of the daemon, 0 while there is none. new_daemon PID: another one has taken over.
+main_pid() { systemctl show -P MainPID numa-leased; }
+new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }

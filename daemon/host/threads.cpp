@@ -1,0 +1,121 @@
+#include "host/threads.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+
+#include "host/lines.hpp"
+#include "host/process.hpp"
+
+namespace numalease::host {
+
+namespace {
+
+constexpr std::size_t kMostThreads = 16384;  ///< bounds the record; more with a mask of their own are not seen
+
+std::string task_path(int pid, int tid, std::string_view file) {
+    return std::to_string(pid) + "/task/" + std::to_string(tid) + '/' + std::string(file);
+}
+
+std::vector<int> numbers(const Root& root, const std::string& path) {
+    std::vector<int> out;
+    for (const auto& name : root.list(path)) {
+        int number = 0;
+        const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (bad == std::errc() && end == name.data() + name.size()) out.push_back(number);
+    }
+    return out;
+}
+
+model::CpuSet read_mask(const Root& proc_root, int pid, int tid) {
+    constexpr std::string_view kName = "Cpus_allowed_list:";
+    const auto text = proc_root.read(task_path(pid, tid, "status"));
+    if (!text) return {};
+    for (const auto line : lines_of(*text))
+        if (line.starts_with(kName))
+            return model::CpuSet::parse(model::trim(line.substr(kName.size()))).value_or(model::CpuSet());
+    return {};
+}
+
+/// The CPUs that a cgroup may use: its own file, or that of the nearest one above which has the controller.
+class Cpusets {
+public:
+    Cpusets(const Root& root, std::string cgroup2) : root_(root), cgroup2_(std::move(cgroup2)) {}
+
+    const model::CpuSet& of(const std::string& cgroup) {
+        const auto [found, is_new] = known_.try_emplace(cgroup);
+        if (!is_new) return found->second;
+        const auto text = root_.read(cgroup2_ + cgroup + "/cpuset.cpus.effective");
+        if (text)
+            found->second = model::CpuSet::parse(model::trim(*text)).value_or(model::CpuSet());
+        else if (!cgroup.empty())
+            found->second = of(cgroup.substr(0, cgroup.rfind('/')));
+        return found->second;  // references into a map stay good
+    }
+
+private:
+    const Root& root_;
+    std::string cgroup2_;
+    std::map<std::string, model::CpuSet> known_;
+};
+
+bool set_mask(int tid, const model::CpuSet& cpus) {
+    std::array<cpu_set_t, model::kCpuLimit / CPU_SETSIZE> mask{};
+    for (const auto cpu : cpus.items()) CPU_SET_S(cpu, sizeof mask, mask.data());
+    return sched_setaffinity(tid, sizeof mask, mask.data()) == 0;
+}
+
+}  // namespace
+
+bool loses_thread_masks(const Root& root) {
+    const auto text = root.read("proc/sys/kernel/osrelease");
+    if (!text) return false;
+    constexpr std::pair kKeeps{6U, 2U};
+    std::pair version{0U, 0U};
+    const auto* end = text->data() + text->size();
+    const auto major = std::from_chars(text->data(), end, version.first);
+    if (major.ec != std::errc() || major.ptr == end || *major.ptr != '.') return false;
+    std::from_chars(major.ptr + 1, end, version.second);
+    return version < kKeeps;
+}
+
+std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
+    std::vector<model::ThreadMask> out;
+    Cpusets cpusets(root, cgroup2);
+    for (const int pid : numbers(proc_root, "")) {
+        const auto cgroup = read_cgroup(proc_root, pid);
+        if (!cgroup || *cgroup == "/") continue;  // kernel threads, and what no controller moves
+        const auto& all = cpusets.of(*cgroup);
+        for (const int tid : numbers(proc_root, std::to_string(pid) + "/task")) {
+            auto cpus = read_mask(proc_root, pid, tid);
+            if (cpus.empty() || cpus == all || !all.covers(cpus)) continue;
+            const auto start = read_start_time(proc_root, tid);
+            if (start && out.size() < kMostThreads)
+                out.push_back({.pid = pid, .thread = {.pid = tid, .start_time = *start}, .cpus = std::move(cpus)});
+        }
+    }
+    return out;
+}
+
+std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2,
+                                                    const std::vector<model::ThreadMask>& masks,
+                                                    const std::string& spared) {
+    std::vector<model::ThreadMask> left;
+    Cpusets cpusets(root, cgroup2);
+    for (const auto& it : masks) {
+        const auto cgroup = read_cgroup(proc_root, it.thread.pid);
+        if (!cgroup || !is_alive(proc_root, it.thread)) continue;
+        if (!spared.empty() && (*cgroup + '/').starts_with(spared + '/')) {
+            left.push_back(it);
+            continue;
+        }
+        const auto now = read_mask(proc_root, it.pid, it.thread.pid);
+        if (now != it.cpus && now == cpusets.of(*cgroup)) set_mask(it.thread.pid, it.cpus);
+    }
+    return left;
+}
+
+}  // namespace numalease::host

@@ -1,0 +1,113 @@
+#include "host/partition.hpp"
+#include "service/confine.hpp"
+
+namespace numalease::service {
+
+// A shield is a cpuset partition around what confines a lease. Its files are the kernel's, not systemd's: systemd does
+// not touch cpuset.cpus.partition and cpuset.cpus.exclusive, whatever it reloads or starts. The one top-level slice for
+// older kernels is made together with the first scope in it and goes with the last (StopWhenUnneeded=).
+
+namespace {
+
+using model::ConfinementKind;
+using model::Errc;
+using model::Result;
+using model::ShieldKind;
+
+constexpr std::uint64_t kPollUsec = 2'000;
+
+/// "/numaleaseshield.slice" → "numaleaseshield.slice".
+std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(shield.cgroup.rfind('/') + 1); }
+
+}  // namespace
+
+/// Before anything of it is recorded as ours: nobody else holds these CPUs for himself.
+Result<void> Confiner::look_for_shield(const model::Lease& lease) const {
+    const auto& shield = lease.confinement.shield;
+    if (shield.kind == ShieldKind::none) return {};
+    auto why = host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield.cgroup, lease.placement.cpus);
+    if (why.empty()) return {};
+    return model::fail(Errc::not_now, "shield: " + why);
+}
+
+/// The shield's slice is made with the first scope in it. Later ones find it, and make it larger when they are in.
+systemd::Surroundings Confiner::surroundings_of(const model::Lease& lease) const {
+    const auto& shield = lease.confinement.shield;
+    if (shield.kind != ShieldKind::slice) return {};
+    return {.make_slice = !machine_.root.exists(machine_.cgroup2 + shield.cgroup),
+            .slice_cpus = core::shielded_cpus(state_(), shield.cgroup),
+            .tasks = host::tasks_limit_of(machine_.root, machine_.cgroup2, lease.caller.cgroup)};
+}
+
+model::CpuSet Confiner::cpus_of_slice(const model::Shield& shield) const {
+    return host::read_own_cpus(machine_.root, machine_.cgroup2, shield.cgroup);
+}
+
+/// Makes the shield's slice as large as all its leases are now, and waits until it is.
+void Confiner::size_slice(const JobPtr& job, const std::function<void()>& next) {
+    const auto& shield = job->lease.confinement.shield;
+    const auto wanted = core::shielded_cpus(state_(), shield.cgroup);
+    set_properties(
+        unit_of(shield), {{model::UnitProperty::cpus, wanted.text()}}, [=, this](Result<sd_bus_message*> reply) {
+            const auto& it = job->lease.confinement.shield;
+            if (!reply && machine_.root.exists(machine_.cgroup2 + it.cgroup))
+                return give_up(job, {Errc::io, unit_of(it) + " could not be given its CPUs: " + reply.error().detail,
+                                     reply.error().err});
+            await_slice(job, next);
+        });
+}
+
+void Confiner::await_slice(const JobPtr& job, const std::function<void()>& next) {
+    const auto& shield = job->lease.confinement.shield;
+    const bool there = machine_.root.exists(machine_.cgroup2 + shield.cgroup);
+    if (!there || cpus_of_slice(shield) == core::shielded_cpus(state_(), shield.cgroup)) return next();
+    if (job->polls_left-- == 0)
+        return give_up(job, {Errc::io, unit_of(shield) + " has CPUs " + cpus_of_slice(shield).text() + " although " +
+                                           core::shielded_cpus(state_(), shield.cgroup).text() + " were set"});
+    later_.after(kPollUsec, [=, this] { await_slice(job, next); });
+}
+
+/// Of a lease whose confinement is in force: the last thing before it is granted.
+void Confiner::raise_shield(const JobPtr& job) {
+    auto& shield = job->lease.confinement.shield;
+    const bool joins = job->lease.state == model::LeaseState::active;
+    if (shield.kind == ShieldKind::none || joins) return finish(job);
+    if (shield.kind == ShieldKind::slice && !cpus_of_slice(shield).covers(job->lease.placement.cpus))
+        return size_slice(job, [=, this] { begin_shield(job); });
+    begin_shield(job);
+}
+
+void Confiner::begin_shield(const JobPtr& job) {
+    auto& shield = job->lease.confinement.shield;
+    const auto& cpus = job->lease.placement.cpus;
+    Result<void> ready;
+    if (shield.kind == ShieldKind::path) ready = host::hand_down(machine_.root, machine_.cgroup2, shield.cgroup, cpus);
+    const auto says = ready ? host::begin_partition(machine_.root, machine_.cgroup2, shield.cgroup)
+                            : Result<std::string>(std::unexpected(ready.error()));
+    shield.in_force = says && *says == "root";
+    shield.problem = shield.in_force ? std::string() : says ? *says : says.error().detail;
+    if (shield.in_force) {
+        const auto left = host::what_still_runs_on(machine_.proc, cpus);
+        if (!left.empty()) job->note += (job->note.empty() ? "" : "; ") + left;
+    }
+    finish(job);
+}
+
+/// Takes the shield down, which can be done twice, and goes on when that has been read back.
+void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next) {
+    const auto& shield = job->lease.confinement.shield;
+    const bool last = shield.kind == ShieldKind::path || core::shielded_cpus(state_(), shield.cgroup).empty();
+    if (shield.kind == ShieldKind::none) return next();
+    if (last)
+        if (auto ended = host::end_partition(machine_.root, machine_.cgroup2, shield.cgroup); !ended)
+            return give_up(job, ended.error());
+    if (shield.kind == ShieldKind::path) {
+        const auto back = host::take_back(machine_.root, machine_.cgroup2, shield.cgroup, job->lease.placement.cpus);
+        return back ? next() : give_up(job, back.error());
+    }
+    // The last one's slice stops by itself with the last scope in it.
+    if (last || !machine_.root.exists(machine_.cgroup2 + shield.cgroup)) return next();
+    size_slice(job, next);
+}
+
+}  // namespace numalease::service

@@ -1,0 +1,42 @@
+#!/bin/bash
+# A lease that outgrows its nodes is killed itself, and said so; a bystander with memory on the same node lives.
+# timeout: 600
+source "$(dirname "$0")/lib.sh"
+
+ctl=$SHARE/bin/numa-leasectl
+[[ -x $ctl ]] || ctl=$(command -v numa-leasectl)
+cat /root/.ssh/*.pub >>/root/.ssh/authorized_keys
+message=8f7a3c1e5b2d4f60a9c4e8d17b3f6a0a
+told() { journalctl -q MESSAGE_ID=$message -o cat; }
+has_told() { (($(told | wc -l) >= $1)); }
+
+# 100 MiB on node 1, and the first that the kernel would choose.
+systemd-run --quiet --unit=bystander -p NUMAPolicy=bind -p NUMAMask=1 -p OOMScoreAdjust=900 \
+    sh -c 'head -c 100M /dev/zero | tail | sleep 1000'
+grown() { (($(cat /sys/fs/cgroup/system.slice/bystander.service/memory.current) > 100 << 20)); }
+wait_for 60 grown
+bystander=$(cat /sys/fs/cgroup/system.slice/bystander.service/cgroup.procs)
+
+echo "── a unit that grows for ever"
+rc=0
+systemd-run --quiet --wait --unit=hog "$ctl" run --node 1 --mempolicy bind -- tail /dev/zero || rc=$?
+echo "exit status $rc, $(systemctl show -P Result hog)"
+refute test $rc = 0
+wait_for 20 has_told 1
+told
+"$ctl" list || true
+
+echo "── a scope, with a limit typed"
+rc=0
+as_user root "$ctl" run --node 1 --memory-max 100M -- tail /dev/zero || rc=$?
+assert_eq $rc 137 "exit status"
+wait_for 20 has_told 2
+told
+assert grep -q "limit of 100M" <(told)
+assert grep -q '"reason": "out of memory: 1 process killed at the lease' <("$ctl" --json list)
+
+echo "── the bystander"
+assert_eq "$(cat /sys/fs/cgroup/system.slice/bystander.service/cgroup.procs)" "$bystander" "its processes"
+assert grep -qx 'oom_kill 0' /sys/fs/cgroup/system.slice/bystander.service/memory.events
+systemctl stop bystander
+systemctl reset-failed hog 2>/dev/null || true

@@ -1,0 +1,65 @@
+#!/bin/bash
+# Fifty times, at a random instant and under load, SIGKILL of the daemon, the client, the workload, or all three. At the
+# end the machine is as it was.
+# set: full
+# timeout: 1500
+source "$(dirname "$0")/lib.sh"
+
+rounds=50 seed=$(($(date +%s) % 32768))
+RANDOM=$seed
+echo "seed $seed"
+wait_for 60 no_leases
+before=$(mktemp)
+snapshot >"$before"
+for _ in 1 2; do
+    nice sh -c 'while :; do :; done' &
+done
+
+service=numa-leased-on-demand.service
+[[ $ctl != /usr/bin/* ]] || service=numa-leased.service
+# shellcheck disable=SC2046 # words are wanted; there may be none, or one that has just ended
+kill_all() { kill -9 $(pgrep "$@") 2>/dev/null || true; }
+kill_daemon() { systemctl kill --kill-whom=main --signal=KILL $service 2>/dev/null || true; }
+
+# As after the last lease.
+is_quiet() {
+    no_leases && reads /proc/sys/kernel/numa_balancing 1 && [[ $(pool 0) == 0 && $(pool 2) == 0 ]]
+}
+
+hits=''
+for ((round = 1; round <= rounds; round++)); do
+    lease=("$ctl" run -q --node $((round % 2 * 2)) --numa-balancing off --hugepages 2M=16M --no-wait -- sleep 3000)
+    if ((RANDOM % 2)); then
+        place=session
+        as_root "${lease[@]}" >/dev/null 2>&1 &
+    else
+        place=unit
+        systemd-run --quiet --collect --unit="storm-$round" "${lease[@]}" 2>/dev/null &
+    fi
+    pause=$((RANDOM % 2500))
+    sleep "$((pause / 1000)).$(printf %03d $((pause % 1000)))"
+    running="$(pgrep -x numa-leasectl >/dev/null && echo client)$(pgrep -fx 'sleep 3000' >/dev/null && echo workload)"
+    case $((RANDOM % 4)) in
+    0) whom=daemon && kill_daemon ;;
+    1) whom=client && kill_all -x numa-leasectl ;;
+    2) whom=workload && kill_all -fx 'sleep 3000' ;;
+    3) whom=all && kill_all -x numa-leasectl && kill_all -fx 'sleep 3000' && kill_daemon ;;
+    esac
+    hits+="$whom@$place/${running:-nobody} "
+    # Whoever is left may only now become the workload.
+    deadline=$((SECONDS + 60))
+    until is_quiet; do
+        kill_all -fx 'sleep 3000'
+        ((SECONDS < deadline)) || {
+            "$ctl" list
+            "$ctl" knobs
+            journalctl -qt numa-leased -n 30 --no-pager
+            fail "round $round, $whom in a $place after $pause ms: not as before within 60 s"
+        }
+        sleep 0.1
+    done
+    systemctl reset-failed $service 2>/dev/null || true # its limit of starts is for real troubles
+done
+tr ' ' '\n' <<<"$hits" | sort | uniq -c
+wait_for 30 is_quiet
+assert_as_before "$before"
