@@ -70,7 +70,7 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
     const auto& it = lease.confinement;
-    const bool asks_systemd = it.kind == model::ConfinementKind::unit || it.shield.kind != model::ShieldKind::none;
+    const bool asks_systemd = model::is_unit(it.kind) || it.shield.kind != model::ShieldKind::none;
     if (asks_systemd && !available_)
         return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
     lower_shield(job, [=, this] { put_back(job); });
@@ -78,7 +78,7 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
 
 void Confiner::put_back(const JobPtr& job) {
     const auto& it = job->lease.confinement;
-    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return restore_masks(job);
+    if (!model::is_unit(it.kind) || !it.prior_known) return restore_masks(job);
     // Compare before restore: what somebody else has set meanwhile is left alone.
     for (const auto& setting : it.settings) {
         if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))
