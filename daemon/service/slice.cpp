@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "host/threads.hpp"
 #include "service/confine.hpp"
 #include "service/systemd.hpp"
 
