@@ -140,8 +140,9 @@ void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
             it.reload_was_due = facts.needs_reload;
             it.prior_known = true;
             read_masks(job);
+            const bool unit = it.kind == ConfinementKind::unit;  // who holds a slice is not inside
             const auto cgroup = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
-            done_({.op = job->op, .confinement = it, .unit_memory = cgroup ? cgroup->memory_current : 0});
+            done_({.op = job->op, .confinement = it, .unit_memory = unit && cgroup ? cgroup->memory_current : 0});
         },
         [=, this](model::Error error) { give_up(job, std::move(error)); });
 }

@@ -76,7 +76,7 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
 
 void Confiner::put_back(const JobPtr& job) {
     const auto& it = job->lease.confinement;
-    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return restore_masks(job);
+    if (!model::is_unit(it.kind) || !it.prior_known) return restore_masks(job);
     // Compare before restore: what somebody else has set meanwhile is left alone.
     for (const auto& setting : it.settings) {
         if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))
