@@ -7,6 +7,13 @@ pools_are() { [[ $(pools) == "$1" ]]; }
 pools() { for node in 0 1 2 3; do printf '%s ' "$(pool $node)"; done; }
 # With what is reserved in the lease: pages by node.
 shown='for n in 0 1 2 3; do printf "%s " "$(cat /sys/devices/system/node/node$n/hugepages/hugepages-2048kB/nr_hugepages)"; done'
+# A failure leaves nothing in the way of others.
+clean_up() {
+    umount /run/fragments /run/huge
+    echo 0 >/proc/sys/vm/nr_overcommit_hugepages
+    for node in 0 1 2 3; do echo 0 >/sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
+} 2>/dev/null
+trap clean_up EXIT
 before=$(mktemp)
 snapshot >"$before"
 
