@@ -37,7 +37,7 @@ assert grep -qx 0 <<<"$said"
 # Typed is required.
 try "${filtered[@]}" "$ctl" run --node 1 --mempolicy bind -- echo not reached
 refute grep -qx 'not reached' <<<"$said"
-assert_eq $rc 125 "exit status where it was asked for"
+assert_eq $rc 78 "exit status where it was asked for"
 assert grep -q 'set_mempolicy(bind).*CAP_SYS_NICE.*asked nodes 1, allowed' <<<"$said"
 wait_for 20 no_leases
 
