@@ -38,7 +38,9 @@ for ((round = 1; round <= rounds; round++)); do
     fi
     pause=$((RANDOM % 2500))
     sleep "$((pause / 1000)).$(printf %03d $((pause % 1000)))"
-    running="$(pgrep -x numa-leasectl >/dev/null && echo client)$(pgrep -fx 'sleep 3000' >/dev/null && echo workload)"
+    running=''
+    ! pgrep -x numa-leasectl >/dev/null || running+=client
+    ! pgrep -fx 'sleep 3000' >/dev/null || running+=workload
     case $((RANDOM % 4)) in
     0) whom=daemon && kill_daemon ;;
     1) whom=client && kill_all -x numa-leasectl ;;

@@ -55,7 +55,7 @@ service=numa-leased-on-demand.service
 [[ $ctl != /usr/bin/* ]] || service=numa-leased.service
 # In a cgroup that is not systemd's, so that the PID is all there is to go by.
 make_box
-systemd-run --quiet --collect --unit=box -p Delegate=yes /run/in-a-box "$ctl" run --node 3 --numa-balancing off -- sleep 4002
+systemd-run --quiet --collect --unit=box -p Delegate=yes bash /run/in-a-box "$ctl" run --node 3 --numa-balancing off -- sleep 4002
 wait_for 60 pgrep -fx 'sleep 4002'
 old=$(pgrep -fx 'sleep 4002')
 assert reads $balancing 0

@@ -121,14 +121,13 @@ assert_as_before() {
 }
 
 # Writes /run/in-a-box: it runs a command in a cgroup of its own below a unit that was delegated, as a container runtime
-# would. A file, because systemd takes `$$` in an argument for an escaped dollar.
+# would; run it with bash. A file, because systemd takes `$$` in an argument for an escaped dollar.
 make_box() {
     cat >/run/in-a-box <<'EOF'
 #!/bin/bash
 group=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/inner
 mkdir "$group" && echo $$ >"$group/cgroup.procs" && exec "$@"
 EOF
-    chmod +x /run/in-a-box
 }
 
 # as_it_was PID [LEASE...]: what may not change under leases while something happens to the daemon: start time and masks
