@@ -86,95 +86,97 @@ std::optional<model::Bytes> Stepper::memory_limit(const Lease& lease) const {
         limit = std::min(limit, *request.memory + *request.memory / kAllowancePart + kAllowance);
     if (request.memory_max) limit = std::min(limit, *request.memory_max);
     return limit / kPage * kPage;
-    Confinement choose_confinement(const model::Lease& lease, bool systemd) {
-        if (lease.request.name.empty()) return choose_confinement(lease.caller, lease.id, systemd);
-        const auto slice = "numalease-" + lease.request.name + ".slice";
-        return {.kind = ConfinementKind::slice,
-                .unit = slice,
-                .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
-                       " are inside from their start; only root can put them there"};
-    }
+}
 
-    void Stepper::choose_settings(Lease & lease) const {
-        auto& it = lease.confinement;
-        if (it.kind != ConfinementKind::scope && !model::is_unit(it.kind)) return;
-        it.settings.push_back({.property = UnitProperty::cpus, .value = lease.placement.cpus.text()});
-        it.settings.push_back({.property = UnitProperty::nodes, .value = lease.placement.nodes.text()});
-        if (const auto limit = memory_limit(lease))
-            it.settings.push_back({.property = UnitProperty::memory, .value = std::to_string(*limit)});
-    }
+Confinement choose_confinement(const model::Lease& lease, bool systemd) {
+    if (lease.request.name.empty()) return choose_confinement(lease.caller, lease.id, systemd);
+    const auto slice = "numalease-" + lease.request.name + ".slice";
+    return {.kind = ConfinementKind::slice,
+            .unit = slice,
+            .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
+                   " are inside from their start; only root can put them there"};
+}
 
-    /// What a look at the unit changes: a setting of the administrator's own is not overridden, a tighter limit of
-    /// memory stays, and the pages of a large unit are not made to move.
-    void Stepper::settle_settings(Lease & lease, model::Bytes unit_memory) {
-        auto& it = lease.confinement;
-        const auto own = std::ranges::find_if(it.settings, [](const UnitSetting& setting) {
-            return setting.property != UnitProperty::memory && setting.source == PriorSource::persistent;
-        });
-        if (own != it.settings.end()) {
-            it = {.kind = ConfinementKind::affinity,
-                  .why = it.unit + " has " + std::string(row_of(own->property).name) + "=" + own->prior +
-                         " of its own, which is not overridden: affinity only, a program can undo it"};
-            return;
-        }
-        std::erase_if(it.settings, [&](UnitSetting& setting) {
-            if (setting.property != UnitProperty::memory) return false;
-            const auto number = [](const std::string& text) {
-                return model::parse_unsigned(text, "bytes", ~std::uint64_t{0}).value_or(~std::uint64_t{0});
-            };
-            // What the unit uses already is not taken from what it may get.
-            const auto limit = number(setting.value) + unit_memory / kPage * kPage;
-            setting.value = std::to_string(limit);
-            return number(setting.prior) <= limit;
-        });
-        if (unit_memory < kSmallUnit) return;
-        std::erase_if(it.settings, [](const UnitSetting& setting) { return setting.property == UnitProperty::nodes; });
-        lease.notes.push_back("memory nodes of " + it.unit + " left alone: it is larger than " +
-                              model::bytes_text(kSmallUnit) + " already");
-    }
+void Stepper::choose_settings(Lease& lease) const {
+    auto& it = lease.confinement;
+    if (it.kind != ConfinementKind::scope && !model::is_unit(it.kind)) return;
+    it.settings.push_back({.property = UnitProperty::cpus, .value = lease.placement.cpus.text()});
+    it.settings.push_back({.property = UnitProperty::nodes, .value = lease.placement.nodes.text()});
+    if (const auto limit = memory_limit(lease))
+        it.settings.push_back({.property = UnitProperty::memory, .value = std::to_string(*limit)});
+}
 
-    /// A service that asks again in another run of its unit: the lease of the former run is over, whatever its cgroup
-    /// looks like, and its masks say nothing about what the new one may use.
-    void Stepper::start_new_run(model::Caller & caller) {
-        if (caller.invocation.empty()) return;
-        const auto unit = system_service(caller.cgroup);
-        for (auto& [id, other] : state_.leases) {
-            const auto& it = other.confinement;
-            if (model::is_over(other.state) || it.kind != ConfinementKind::unit || !it.whole_unit || it.unit != unit ||
-                other.caller.invocation.empty() || other.caller.invocation == caller.invocation)
-                continue;
-            if (caller.parent == id) caller.parent.clear();
-            caller.allowed_cpus |= other.caller.allowed_cpus;
-            caller.allowed_nodes |= other.caller.allowed_nodes;
-            if (other.parked) continue;
-            if (may_come_back(other))
-                park(other, unit + " was started again");
-            else
-                begin_ending(other, unit + " was started again");
-        }
+/// What a look at the unit changes: a setting of the administrator's own is not overridden, a tighter limit of
+/// memory stays, and the pages of a large unit are not made to move.
+void Stepper::settle_settings(Lease& lease, model::Bytes unit_memory) {
+    auto& it = lease.confinement;
+    const auto own = std::ranges::find_if(it.settings, [](const UnitSetting& setting) {
+        return setting.property != UnitProperty::memory && setting.source == PriorSource::persistent;
+    });
+    if (own != it.settings.end()) {
+        it = {.kind = ConfinementKind::affinity,
+              .why = it.unit + " has " + std::string(row_of(own->property).name) + "=" + own->prior +
+                     " of its own, which is not overridden: affinity only, a program can undo it"};
+        return;
     }
+    std::erase_if(it.settings, [&](UnitSetting& setting) {
+        if (setting.property != UnitProperty::memory) return false;
+        const auto number = [](const std::string& text) {
+            return model::parse_unsigned(text, "bytes", ~std::uint64_t{0}).value_or(~std::uint64_t{0});
+        };
+        // What the unit uses already is not taken from what it may get.
+        const auto limit = number(setting.value) + unit_memory / kPage * kPage;
+        setting.value = std::to_string(limit);
+        return number(setting.prior) <= limit;
+    });
+    if (unit_memory < kSmallUnit) return;
+    std::erase_if(it.settings, [](const UnitSetting& setting) { return setting.property == UnitProperty::nodes; });
+    lease.notes.push_back("memory nodes of " + it.unit + " left alone: it is larger than " +
+                          model::bytes_text(kSmallUnit) + " already");
+}
 
-    void Stepper::operator()(const OutOfMemory& input) {
-        const auto found = state_.leases.find(input.lease);
-        if (found == state_.leases.end() || found->second.state != model::LeaseState::active) return;
-        auto& lease = found->second;
-        const auto before = std::exchange(lease.confinement.memory_events, input.events);
-        if (input.events.oom_kill <= before.oom_kill) return;
-        lease.oom_kills += input.events.oom_kill - before.oom_kill;
-        constexpr std::string_view kHead = "out of memory: ";
-        const auto* limit = model::find_setting(lease.confinement.settings, UnitProperty::memory);
-        const auto bytes =
-            limit == nullptr ? 0 : model::parse_unsigned(limit->value, "bytes", ~std::uint64_t{0}).value_or(0);
-        auto text = std::string(kHead) + std::to_string(lease.oom_kills) +
-                    (lease.oom_kills == 1 ? " process" : " processes") + " killed";
-        if (input.events.oom == before.oom)
-            text += ", not at the lease's own limit";
-        else if (bytes != 0)
-            text += " at the lease's limit of " + model::bytes_text(bytes) + " (MemoryMax=" + std::to_string(bytes) +
-                    "); ask for more with --memory, --memory-max or more nodes";
-        std::erase_if(lease.notes, [&](const std::string& note) { return note.starts_with(kHead); });
-        lease.notes.push_back(text);
-        lease.reason = text;
+/// A service that asks again in another run of its unit: the lease of the former run is over, whatever its cgroup
+/// looks like, and its masks say nothing about what the new one may use.
+void Stepper::start_new_run(model::Caller& caller) {
+    if (caller.invocation.empty()) return;
+    const auto unit = system_service(caller.cgroup);
+    for (auto& [id, other] : state_.leases) {
+        const auto& it = other.confinement;
+        if (model::is_over(other.state) || it.kind != ConfinementKind::unit || !it.whole_unit || it.unit != unit ||
+            other.caller.invocation.empty() || other.caller.invocation == caller.invocation)
+            continue;
+        if (caller.parent == id) caller.parent.clear();
+        caller.allowed_cpus |= other.caller.allowed_cpus;
+        caller.allowed_nodes |= other.caller.allowed_nodes;
+        if (other.parked) continue;
+        if (may_come_back(other))
+            park(other, unit + " was started again");
+        else
+            begin_ending(other, unit + " was started again");
     }
+}
+
+void Stepper::operator()(const OutOfMemory& input) {
+    const auto found = state_.leases.find(input.lease);
+    if (found == state_.leases.end() || found->second.state != model::LeaseState::active) return;
+    auto& lease = found->second;
+    const auto before = std::exchange(lease.confinement.memory_events, input.events);
+    if (input.events.oom_kill <= before.oom_kill) return;
+    lease.oom_kills += input.events.oom_kill - before.oom_kill;
+    constexpr std::string_view kHead = "out of memory: ";
+    const auto* limit = model::find_setting(lease.confinement.settings, UnitProperty::memory);
+    const auto bytes =
+        limit == nullptr ? 0 : model::parse_unsigned(limit->value, "bytes", ~std::uint64_t{0}).value_or(0);
+    auto text = std::string(kHead) + std::to_string(lease.oom_kills) +
+                (lease.oom_kills == 1 ? " process" : " processes") + " killed";
+    if (input.events.oom == before.oom)
+        text += ", not at the lease's own limit";
+    else if (bytes != 0)
+        text += " at the lease's limit of " + model::bytes_text(bytes) + " (MemoryMax=" + std::to_string(bytes) +
+                "); ask for more with --memory, --memory-max or more nodes";
+    std::erase_if(lease.notes, [&](const std::string& note) { return note.starts_with(kHead); });
+    lease.notes.push_back(text);
+    lease.reason = text;
+}
 
 }  // namespace numalease::core
