@@ -33,7 +33,7 @@ bool is_one_of(const Words& words, std::string_view word) {
 }
 
 std::string help_of(std::string_view field) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kHelp{{
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kHelp{{
         {"policy", "a named preset of all that follows (default auto; see policy list)"},
         {"socket", "which sockets, by number or how many"},
         {"node", "which memory nodes, by number or how many"},

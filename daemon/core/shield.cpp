@@ -112,7 +112,28 @@ void Stepper::operator()(const ShieldChanged& input) {
 model::CpuSet shielded_cpus(const State& state, const std::string& cgroup) {
     model::CpuSet out;
     for (const auto& [id, lease] : state.leases)
-        if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && has_touched_machine(lease))
+        if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && lease.stage >= Stage::confine)
+            out |= lease.placement.cpus;
+    return out;
+}
+
+std::vector<model::ThreadMask> masks_behind_shields(std::vector<model::ThreadMask> recorded,
+                                                    const std::vector<model::ThreadMask>& now,
+                                                    const model::CpuSet& shielded) {
+    for (const auto& it : now) {
+        const auto before = std::ranges::find(recorded, it.thread, &model::ThreadMask::thread);
+        if (before == recorded.end())
+            recorded.push_back(it);
+        else if (model::CpuSet(before->cpus - shielded) != it.cpus)  // somebody chose another one meanwhile
+            before->cpus = it.cpus;
+    }
+    return recorded;
+}
+
+model::CpuSet shielded_cpus(const State& state) {
+    model::CpuSet out;
+    for (const auto& [id, lease] : state.leases)
+        if (lease.confinement.shield.kind != ShieldKind::none && !model::is_over(lease.state))
             out |= lease.placement.cpus;
     return out;
 }

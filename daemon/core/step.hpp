@@ -219,6 +219,16 @@ std::expected<model::Placement, NoPlace> plan(const State& state, const Observed
 /// The CPUs of all leases whose shield is this cgroup, but for those that are ending.
 model::CpuSet shielded_cpus(const State& state, const std::string& cgroup);
 
+/// The CPUs of all shields, those that are coming down included.
+model::CpuSet shielded_cpus(const State& state);
+
+/// Below Linux 6.2 a shield that rises or comes down takes every thread's own affinity, and while it stands nobody has
+/// a mask with its CPUs. What a thread is to have after it: as recorded before it; but what somebody has chosen since,
+/// where that is not just the rest of what was recorded.
+std::vector<model::ThreadMask> masks_behind_shields(std::vector<model::ThreadMask> recorded,
+                                                    const std::vector<model::ThreadMask>& now,
+                                                    const model::CpuSet& shielded);
+
 /// True for an ending whose unit has refused so often that nobody is kept waiting for it; it is tried on.
 bool is_stuck(const State& state, const model::LeaseId& id);
 

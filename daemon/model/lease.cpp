@@ -170,7 +170,7 @@ Placement placement_from_dict(const Dict& dict) {
 
 std::string degraded_text(const Lease& lease) {
     const auto& shield = lease.confinement.shield;
-    const auto shield_text = shield.problem.empty() || is_over(lease.state)
+    const auto shield_text = shield.problem.empty() || lease.state != LeaseState::active
                                  ? std::string()
                                  : "its shield does not hold, " + shield.cgroup + " is '" + shield.problem + '\'';
     if (lease.offline.empty()) return shield_text;

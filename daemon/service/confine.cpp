@@ -89,6 +89,7 @@ void Confiner::read_facts(const std::string& unit, const std::function<void(cons
 void Confiner::read_masks(const JobPtr& job) const {
     if (machine_.is_real() && host::loses_thread_masks(machine_.root))
         job->lease.confinement.masks = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    add_masks_of_shields(job);
 }
 
 /// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a slice without a process beside
@@ -97,7 +98,12 @@ void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
     auto slice = it.kind == ConfinementKind::slice ? std::string("system.slice") : it.slice;
-    if (it.kind == ConfinementKind::unit) {
+    if (it.shield.kind == model::ShieldKind::slice) {
+        // Its own slice is to go with the last shield; and whatever is beside it must not have its CPUs set.
+        constexpr std::size_t kSessions = std::string_view("/user.slice/").size();
+        const auto& cgroup = job->lease.caller.cgroup;
+        slice = cgroup.substr(kSessions, cgroup.find('/', kSessions) - kSessions);
+    } else if (it.kind == ConfinementKind::unit) {
         const auto& cgroup = job->lease.caller.cgroup;
         const auto above = cgroup.substr(0, cgroup.rfind('/'));
         slice = above.substr(above.rfind('/') + 1);
@@ -134,8 +140,9 @@ void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
             it.reload_was_due = facts.needs_reload;
             it.prior_known = true;
             read_masks(job);
+            const bool unit = it.kind == ConfinementKind::unit;  // who holds a slice is not inside
             const auto cgroup = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
-            done_({.op = job->op, .confinement = it, .unit_memory = cgroup ? cgroup->memory_current : 0});
+            done_({.op = job->op, .confinement = it, .unit_memory = unit && cgroup ? cgroup->memory_current : 0});
         },
         [=, this](model::Error error) { give_up(job, std::move(error)); });
 }
@@ -318,8 +325,10 @@ void Confiner::verify(const JobPtr& job) {
         it.effective_nodes = facts->effective_nodes;
     }
     // What the change has taken from others comes back at once; inside the lease it comes back with the lease's end.
-    it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks,
-                                          it.kind == ConfinementKind::affinity ? std::string() : path);
+    // A shield takes them all again when it rises and when it comes down.
+    if (it.shield.kind == model::ShieldKind::none)
+        it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks,
+                                              it.kind == ConfinementKind::affinity ? std::string() : path);
     raise_memlock(*job);
     raise_shield(job);
 }

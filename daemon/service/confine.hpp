@@ -48,6 +48,7 @@ private:
         model::NodeSet nodes;
         std::uint64_t polls_left = 0;
         std::vector<model::UnitSetting> restored;  ///< putting back: those that are still ours
+        std::vector<model::ThreadMask> masks_now;  ///< putting back: before the shield came down
         bool unlinked = false;                     ///< putting back: a file that systemd has read is gone
         std::string note;
     };
@@ -93,6 +94,7 @@ private:
     void await_slice(const JobPtr& job, const std::function<void()>& next);
     void raise_shield(const JobPtr& job);
     void begin_shield(const JobPtr& job);
+    void add_masks_of_shields(const JobPtr& job) const;
     void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, model::UnitProperty property) const;

@@ -1,4 +1,5 @@
 #include "host/partition.hpp"
+#include "host/threads.hpp"
 #include "service/confine.hpp"
 
 namespace numalease::service {
@@ -86,6 +87,7 @@ void Confiner::begin_shield(const JobPtr& job) {
                             : Result<std::string>(std::unexpected(ready.error()));
     shield.in_force = says && *says == "root";
     shield.problem = shield.in_force ? std::string() : says ? *says : says.error().detail;
+    (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, job->lease.confinement.masks, "");
     if (shield.in_force) {
         const auto left = host::what_still_runs_on(machine_.proc, cpus);
         if (!left.empty()) job->note += (job->note.empty() ? "" : "; ") + left;
@@ -93,11 +95,22 @@ void Confiner::begin_shield(const JobPtr& job) {
     finish(job);
 }
 
+/// What threads had before the shields that stand already is not what they have now. Durable before this one rises.
+void Confiner::add_masks_of_shields(const JobPtr& job) const {
+    auto& masks = job->lease.confinement.masks;
+    if (job->lease.confinement.shield.kind == ShieldKind::none) return;
+    for (const auto& [id, lease] : state_().leases)
+        if (id != job->lease.id && !model::is_over(lease.state) && lease.confinement.shield.kind != ShieldKind::none)
+            masks = core::masks_behind_shields(lease.confinement.masks, masks, lease.placement.cpus);
+}
+
 /// Takes the shield down, which can be done twice, and goes on when that has been read back.
 void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next) {
     const auto& shield = job->lease.confinement.shield;
     const bool last = shield.kind == ShieldKind::path || core::shielded_cpus(state_(), shield.cgroup).empty();
     if (shield.kind == ShieldKind::none) return next();
+    if (machine_.is_real() && host::loses_thread_masks(machine_.root))
+        job->masks_now = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
     if (last)
         if (auto ended = host::end_partition(machine_.root, machine_.cgroup2, shield.cgroup); !ended)
             return give_up(job, ended.error());

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "host/threads.hpp"
 #include "service/confine.hpp"
 #include "service/systemd.hpp"
 
@@ -48,11 +49,16 @@ void Confiner::set_slice(const JobPtr& job) {
 void Confiner::verify_slice(const JobPtr& job) {
     auto& it = job->lease.confinement;
     const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, it.cgroup);
-    if (!facts) return finish(job);
-    it.effective_cpus = facts->effective_cpus;
-    it.effective_nodes = facts->effective_nodes;
     const auto& wanted = job->lease.placement;
-    if (is_in_force(*job, *facts)) return finish(job);
+    if (facts) {
+        it.effective_cpus = facts->effective_cpus;
+        it.effective_nodes = facts->effective_nodes;
+    }
+    if (!facts || is_in_force(*job, *facts)) {
+        // The keeper may have brought the controller, which takes them on older kernels.
+        it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks, it.cgroup);
+        return finish(job);
+    }
     if (job->polls_left-- == 0)
         return give_up(job, {Errc::io, it.unit + " has CPUs " + facts->effective_cpus.text() + " although " +
                                            wanted.cpus.text() + " were set"});

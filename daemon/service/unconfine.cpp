@@ -69,16 +69,14 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .online = topology.online,
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
-    const auto& it = lease.confinement;
-    const bool asks_systemd = it.kind == model::ConfinementKind::unit || it.shield.kind != model::ShieldKind::none;
-    if (asks_systemd && !available_)
-        return give_up(job, {Errc::io, "systemd does not answer, " + it.unit + " stays confined"});
+    if (!available_ && model::is_unit(lease.confinement.kind))
+        return give_up(job, {Errc::io, "systemd does not answer, " + lease.confinement.unit + " stays confined"});
     lower_shield(job, [=, this] { put_back(job); });
 }
 
 void Confiner::put_back(const JobPtr& job) {
     const auto& it = job->lease.confinement;
-    if (it.kind != model::ConfinementKind::unit || !it.prior_known) return restore_masks(job);
+    if (!model::is_unit(it.kind) || !it.prior_known) return restore_masks(job);
     // Compare before restore: what somebody else has set meanwhile is left alone.
     for (const auto& setting : it.settings) {
         if (dropin_holds(it.unit, setting.property, {setting.value, setting.prior, everything(*job, setting.property)}))
@@ -148,7 +146,9 @@ void Confiner::unset(const JobPtr& job) {
 }
 
 void Confiner::restore_masks(const JobPtr& job) {
-    (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, job->lease.confinement.masks, "");
+    const auto masks =
+        core::masks_behind_shields(job->lease.confinement.masks, job->masks_now, core::shielded_cpus(state_()));
+    (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, masks, "");
     finish(job);
 }
 

@@ -175,6 +175,17 @@ TEST(Shield, ThatCannotBeTakenDownIsTriedAgainAndTheLeaseIsNotForgotten) {
     EXPECT_TRUE(machine.partitions.empty());
 }
 
+TEST(Shield, GivesThreadsTheMasksThatTheyHadBeforeItOrHaveChosenSince) {
+    const auto mask = [](int tid, std::initializer_list<unsigned> cpus) {
+        return model::ThreadMask{.pid = tid, .thread = {.pid = tid, .start_time = 7}, .cpus = cpus};
+    };
+    const std::vector recorded{mask(1, {2}), mask(2, {2, 3, 4}), mask(3, {0, 1}), mask(4, {2, 5})};
+    // Behind a shield of 2-3: 1 could keep nothing, 2 has the rest, 3 chose another, 4 was widened, 5 is new.
+    const std::vector now{mask(2, {4}), mask(3, {5}), mask(5, {1})};
+    const auto after = core::masks_behind_shields(recorded, now, model::CpuSet{2, 3});
+    EXPECT_EQ(after, (std::vector{mask(1, {2}), mask(2, {2, 3, 4}), mask(3, {5}), mask(4, {2, 5}), mask(5, {1})}));
+}
+
 TEST(Shield, ComesDownAfterACrashAtEveryAction) {
     for (const auto kernel : {ShieldKind::slice, ShieldKind::path}) {
         const auto scenario = [](FakeMachine& machine) {

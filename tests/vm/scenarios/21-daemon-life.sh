@@ -59,7 +59,7 @@ assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease after the watchdog"
 
 echo "── polkit restarts; a request that waits over a restart is told so"
 assert systemctl restart polkit
-assert as_user root numa-leasectl list
+assert as_user alice numa-leasectl list
 numa-leasectl run --node 1 --wait=forever -- true 2>/run/waiting &
 waiting=$!
 wait_for 30 eval 'numa-leasectl --json list | grep -q "\"state\": \"queued\""'

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The worked examples: systemd loads each without a word, and each runs, with stand-ins for engines and containers.
 # timeout: 900
+# set: full
 source "$(dirname "$0")/lib.sh"
 
 command -v numa-leasectl >/dev/null || {
@@ -46,11 +47,14 @@ printf '%s\n' '[Service]' 'ExecStart=/bin/sleep infinity' >$units/docker.service
 systemctl daemon-reload
 
 echo "── each is loaded"
-for unit in llama-server llama-server-run llama-swap llama-docker llama ollama numa-lease@llama; do
-    message=$(systemd-analyze verify --man=no "$unit.service" 2>&1) || fail "$unit: $message"
-    assert_eq "$(grep -E "$unit|numa-?lease" <<<"$message" || true)" "" "what systemd says of $unit"
+for unit in $units/{llama-server,llama-server-run,llama-swap,llama-docker,llama,ollama}.service \
+    "$(systemctl show -P FragmentPath numa-lease@llama.service)"; do
+    message=$(systemd-analyze verify --man=no "$unit" 2>&1) || fail "$unit: $message"
+    name=${unit##*/}
+    assert_eq "$(grep -E "${name%.service}|numa-?lease" <<<"$message" || true)" "" "what systemd says of $unit"
 done
-message=$(systemd-analyze verify --man=no numalease-llama.slice 2>&1) || fail "the slice: $message"
+assert grep -qw numa-lease@llama.service <<<"$(systemctl show -P Requires numalease-llama.slice)"
+assert grep -qw numa-lease@llama.service <<<"$(systemctl show -P BindsTo ollama.service)"
 
 main_pid() { systemctl show -P MainPID "$1"; }
 is_sleep() { [[ $(cat "/proc/$(main_pid "$1")/comm" 2>/dev/null) == sleep ]]; }
@@ -72,8 +76,8 @@ assert systemctl start llama-docker.service
 wait_for 60 systemctl --quiet is-active docker-stand-in.scope
 pid=$(head -n 1 /sys/fs/cgroup/numalease.slice/numalease-llama.slice/docker-stand-in.scope/cgroup.procs)
 [[ $(cpus_of "$pid") != 0-7 ]] || fail "the container: CPUs $(cpus_of "$pid")"
-systemctl stop llama-docker.service docker-stand-in.scope
-assert numa-leasectl release llama
+systemctl stop llama-docker.service docker-stand-in.scope || true
+wait_for 30 numa-leasectl release llama
 wait_for 20 is_over
 
 assert systemctl start llama-server-run.service
