@@ -20,7 +20,8 @@ void ShieldWatch::sync(const core::State& state) {
     std::set<std::string> cgroups;
     for (const auto& [id, lease] : state.leases) {
         const auto& shield = lease.confinement.shield;
-        if (lease.state != model::LeaseState::active || shield.kind == model::ShieldKind::none) continue;
+        if (lease.state != model::LeaseState::active || lease.parked || shield.kind == model::ShieldKind::none)
+            continue;
         shielded_.push_back({id, shield.cgroup, shield.problem});
         cgroups.insert(shield.cgroup);
     }
