@@ -16,6 +16,7 @@ using model::Result;
 using model::ShieldKind;
 
 constexpr std::uint64_t kPollUsec = 2'000;
+constexpr std::uint64_t kPolls = 1'000;  ///< 2 s together
 
 /// "/numaleaseshield.slice" → "numaleaseshield.slice".
 std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(shield.cgroup.rfind('/') + 1); }
@@ -57,6 +58,7 @@ void Confiner::await_shield_slice(const JobPtr& job) {
 void Confiner::size_slice(const JobPtr& job, const std::function<void()>& next) {
     const auto& shield = job->lease.confinement.shield;
     const auto wanted = core::shielded_cpus(state_(), shield.cgroup);
+    job->polls_left = kPolls;
     set_properties(
         unit_of(shield), {{model::UnitProperty::cpus, wanted.text()}}, [=, this](Result<sd_bus_message*> reply) {
             const auto& it = job->lease.confinement.shield;
