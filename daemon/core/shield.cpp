@@ -38,6 +38,9 @@ model::Result<void> in_own_slice(Confinement& it, const ShieldFacts& facts) {
 model::Result<void> add_shield(Confinement& it, const model::Caller& caller, const ShieldFacts& facts) {
     if (it.kind == ConfinementKind::affinity || it.kind == ConfinementKind::none)
         return fail(Errc::unsupported, "shield: " + it.why);
+    if (it.kind == ConfinementKind::slice)
+        return fail(Errc::unsupported,
+                    "shield: a named lease has none, its slice need not be running; use run --shield");
     switch (facts.kernel) {
         case ShieldKind::none:
             return fail(Errc::unsupported,

@@ -177,11 +177,9 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
 
 void Confiner::start_scope(const JobPtr& job) {
     job->lease.confinement.unit = scope_of(job->lease);
-    // A scope cannot have CPUs that the slice it is to be in has not.
     const auto& shield = job->lease.confinement.shield;
-    if (shield.kind == model::ShieldKind::slice && machine_.root.exists(machine_.cgroup2 + shield.cgroup))
-        return size_slice(job, [=, this] { send_scope(job); });
-    send_scope(job);
+    if (shield.kind != model::ShieldKind::slice) return send_scope(job);
+    await_shield_slice(job);
 }
 
 void Confiner::send_scope(const JobPtr& job) {

@@ -90,6 +90,7 @@ private:
     [[nodiscard]] model::Result<void> look_for_shield(const model::Lease& lease) const;
     [[nodiscard]] systemd::Surroundings surroundings_of(const model::Lease& lease) const;
     [[nodiscard]] model::CpuSet cpus_of_slice(const model::Shield& shield) const;
+    void await_shield_slice(const JobPtr& job);
     void size_slice(const JobPtr& job, const std::function<void()>& next);
     void await_slice(const JobPtr& job, const std::function<void()>& next);
     void raise_shield(const JobPtr& job);

@@ -16,6 +16,7 @@ using model::Result;
 using model::ShieldKind;
 
 constexpr std::uint64_t kPollUsec = 2'000;
+constexpr std::uint64_t kPolls = 1'000;  ///< 2 s together
 
 /// "/numaleaseshield.slice" → "numaleaseshield.slice".
 std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(shield.cgroup.rfind('/') + 1); }
@@ -44,10 +45,20 @@ model::CpuSet Confiner::cpus_of_slice(const model::Shield& shield) const {
     return host::read_own_cpus(machine_.root, machine_.cgroup2, shield.cgroup);
 }
 
+/// A scope cannot have CPUs that the slice it is to be in has not. One that the last shield has left is going.
+void Confiner::await_shield_slice(const JobPtr& job) {
+    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.confinement.shield.cgroup);
+    if (!facts) return send_scope(job);
+    if (facts->populated || job->polls_left == 0) return size_slice(job, [=, this] { send_scope(job); });
+    --job->polls_left;
+    later_.after(kPollUsec, [=, this] { await_shield_slice(job); });
+}
+
 /// Makes the shield's slice as large as all its leases are now, and waits until it is.
 void Confiner::size_slice(const JobPtr& job, const std::function<void()>& next) {
     const auto& shield = job->lease.confinement.shield;
     const auto wanted = core::shielded_cpus(state_(), shield.cgroup);
+    job->polls_left = kPolls;
     set_properties(
         unit_of(shield), {{model::UnitProperty::cpus, wanted.text()}}, [=, this](Result<sd_bus_message*> reply) {
             const auto& it = job->lease.confinement.shield;

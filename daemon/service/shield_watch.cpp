@@ -6,6 +6,7 @@
 #include <set>
 
 #include "host/partition.hpp"
+#include "host/threads.hpp"
 
 namespace numalease::service {
 
@@ -17,12 +18,16 @@ constexpr std::uint64_t kAskAgainUsec = 10'000'000;
 
 void ShieldWatch::sync(const core::State& state) {
     shielded_.clear();
+    masks_.clear();
+    cpus_ = core::shielded_cpus(state);
     std::set<std::string> cgroups;
     for (const auto& [id, lease] : state.leases) {
         const auto& shield = lease.confinement.shield;
-        if (lease.state != model::LeaseState::active || shield.kind == model::ShieldKind::none) continue;
+        if (lease.state != model::LeaseState::active || lease.parked || shield.kind == model::ShieldKind::none)
+            continue;
         shielded_.push_back({id, shield.cgroup, shield.problem});
         cgroups.insert(shield.cgroup);
+        masks_.insert(masks_.end(), lease.confinement.masks.begin(), lease.confinement.masks.end());
     }
     std::erase_if(partitions_, [&](const auto& item) { return !cgroups.contains(item.first); });
     for (const auto& cgroup : cgroups) {
@@ -42,6 +47,7 @@ void ShieldWatch::check() {
         if (!now) continue;  // its cgroup is gone, and so will the lease be
         const auto problem = *now == "root" ? std::string() : *now;
         if (problem == it.problem) continue;
+        restore_masks({});
         changed_({.lease = it.lease, .problem = problem});
     }
     arm();
@@ -52,8 +58,21 @@ void ShieldWatch::ask_again() {
     std::set<std::string> invalid;
     for (const auto& it : shielded_)
         if (it.problem.starts_with("root invalid")) invalid.insert(it.cgroup);
-    for (const auto& cgroup : invalid) (void)host::begin_partition(machine_.root, machine_.cgroup2, cgroup);
+    const auto now = masks_.empty() ? std::vector<model::ThreadMask>()
+                                    : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    for (const auto& cgroup : invalid) {
+        // An invalid root that is made one again stays invalid: it must have been a member in between.
+        (void)host::end_partition(machine_.root, machine_.cgroup2, cgroup);
+        (void)host::begin_partition(machine_.root, machine_.cgroup2, cgroup);
+    }
+    if (!invalid.empty()) restore_masks(now);
     check();
+}
+
+void ShieldWatch::restore_masks(const std::vector<model::ThreadMask>& now) const {
+    if (masks_.empty()) return;
+    (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2,
+                                     core::masks_behind_shields(masks_, now, cpus_), "");
 }
 
 void ShieldWatch::arm() {

@@ -13,7 +13,7 @@ namespace numalease::service {
 
 /// Follows the partitions of live shields: whoever gives a sibling cgroup some of their CPUs makes the kernel call them
 /// "root invalid (…)". That is said at once, and until it is over the partition is asked for again now and then:
-/// the kernel does not do so by itself.
+/// the kernel does not do so by itself. Where it takes threads' own masks with each change, they get them back.
 class ShieldWatch {
 public:
     using Changed = std::function<void(core::ShieldChanged)>;
@@ -33,6 +33,7 @@ private:
 
     void check();
     void ask_again();
+    void restore_masks(const std::vector<model::ThreadMask>& now) const;
     void arm();
     static int on_event(sd_event_source* source, const inotify_event* event, void* data);
     static int on_time(sd_event_source* source, std::uint64_t usec, void* data);
@@ -41,6 +42,8 @@ private:
     const Machine& machine_;
     Changed changed_;
     std::vector<Shielded> shielded_;
+    std::vector<model::ThreadMask> masks_;           ///< as recorded before the shields
+    model::CpuSet cpus_;                             ///< of all shields
     std::map<std::string, EventSource> partitions_;  ///< by cgroup
     EventSource timer_;                              ///< while one does not hold
 };
