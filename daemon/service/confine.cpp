@@ -92,7 +92,7 @@ void Confiner::read_masks(const JobPtr& job) const {
     add_masks_of_shields(job);
 }
 
-/// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a slice without a process beside
+/// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a service without a process beside
 /// the lease keeps it in use, so that it comes once and does not go. The threads that were read before get theirs back.
 void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
@@ -110,12 +110,12 @@ void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
     }
     constexpr std::string_view kSlice = ".slice";
     if (!slice.ends_with(kSlice)) return next();
-    const auto keeper = slice.substr(0, slice.size() - kSlice.size()) + "-numalease.slice";
+    const auto keeper = systemd::keeper_of(slice);
     read_facts(
         keeper, [next](const systemd::UnitFacts&) { next(); },
         [=, this](const model::Error&) {
             auto call = systemd::start_keeper(
-                bus_, keeper,
+                bus_, slice,
                 std::string(model::trim(machine_.root.read("sys/devices/system/cpu/possible").value_or(""))));
             if (!call) return next();
             await_start(job, keeper, std::move(*call), next);

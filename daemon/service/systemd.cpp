@@ -195,21 +195,29 @@ Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const mod
     return filled(std::move(call), r);
 }
 
+std::string keeper_of(const std::string& slice) {
+    constexpr std::string_view kSuffix = ".slice";
+    return "numa-lease-keeper-" + slice.substr(0, slice.size() - kSuffix.size()) + ".service";
+}
+
 Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus) {
     auto call = manager_call(bus, "StartTransientUnit");
     if (!call) return call;
     sd_bus_message* m = call->get();
-    int r = sd_bus_message_append(m, "ss", slice.c_str(), "fail");
+    int r = sd_bus_message_append(m, "ss", keeper_of(slice).c_str(), "fail");
     if (r >= 0) r = sd_bus_message_open_container(m, 'a', "(sv)");
     if (r >= 0) r = append_settings(m, {{model::UnitProperty::cpus, cpus}});
+    if (r >= 0) r = sd_bus_message_append(m, "(sv)", "Slice", "s", slice.c_str());
     if (r >= 0)
-        r = sd_bus_message_append(m, "(sv)", "Description", "s",
-                                  "numa-lease: keeps the cpuset controller, and with it threads' own affinity");
-    // "user-1001-numalease.slice" would otherwise hold the user's slice after logout.
+        r = sd_bus_message_append(m, "(sv)(sv)(sv)(sv)", "Description", "s",
+                                  "numa-lease: keeps the cpuset controller, and with it threads' own affinity", "Type",
+                                  "s", "oneshot", "RemainAfterExit", "b", 1, "ExecStart", "a(sasb)", 1, "/bin/true", 1,
+                                  "/bin/true", 0);
+    // It would otherwise hold the user's slice after logout.
     constexpr std::string_view kUser = "user-";
     if (r >= 0 && slice.starts_with(kUser)) {
         const auto manager =
-            "user@" + slice.substr(kUser.size(), slice.find('-', kUser.size()) - kUser.size()) + ".service";
+            "user@" + slice.substr(kUser.size(), slice.find_first_of("-.", kUser.size()) - kUser.size()) + ".service";
         r = sd_bus_message_append(m, "(sv)", "PartOf", "as", 1, manager.c_str());
     }
     if (r >= 0) r = sd_bus_message_close_container(m);

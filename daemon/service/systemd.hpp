@@ -50,7 +50,9 @@ struct Surroundings {
 /// A scope with the settings of the lease in force before `pid` joins it.
 model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,
                                         const Surroundings& surroundings);
-/// A slice without a process that has all CPUs set: while it is there, the cpuset controller stays in use beside it.
+/// A service in `slice` that has run and has all CPUs set: while it is loaded, systemd keeps the cpuset controller in
+/// use there. (A slice would do but below user.slice, where StopWhenUnneeded= of user-.slice.d stops it at once.)
+std::string keeper_of(const std::string& slice);
 model::Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const std::string& cpus);
 model::Result<bus::Message> attach_process(sd_bus* bus, const std::string& unit, int pid);
 /// SetUnitProperties, runtime.

@@ -127,7 +127,11 @@ systemctl show $unit -p ActiveState -p StatusText
 sleep 20 # longer than the start timeout: that it does not come is what is shown
 assert_eq "$(systemctl show -P ActiveState $unit)" activating "while it waits"
 kill "$holder"
-wait_for 60 systemctl --quiet is-active $unit
+is_up_or_over() { [[ $(systemctl show -P ActiveState $unit) != activating ]]; }
+is_up() { systemctl --quiet is-active $unit; }
+show_unit() { systemctl status --no-pager $unit || true; journalctl -u $unit -u numa-leased-on-demand -n 30 --no-pager; }
+wait_for 60 is_up_or_over
+is_up || show_unit
 assert runs sleep 2-3
 systemctl stop $unit
 wait_for 30 no_lease

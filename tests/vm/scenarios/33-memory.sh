@@ -27,9 +27,8 @@ told
 "$ctl" list || true
 
 echo "── a scope, with a limit typed"
-rc=0
-as_user root "$ctl" run --node 1 --memory-max 100M -- tail /dev/zero || rc=$?
-assert_eq $rc 137 "exit status"
+got=$(as_user root sh -c "$ctl run --node 1 --memory-max 100M -- tail /dev/zero; echo \$?")
+assert_eq "$got" 137 "exit status"
 wait_for 20 has_told 2
 told
 assert grep -q "limit of 100M" <(told)
