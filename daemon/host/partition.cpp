@@ -130,6 +130,17 @@ Result<void> end_partition(const Root& root, const std::string& cgroup2, const s
     return fail(Errc::io, root.full_path(path) + " reads '" + *after + "' after 'member' was written");
 }
 
+bool is_released(const Root& root, const std::string& cgroup2, const CpuSet& cpus) {
+    return read_cpus(root, cgroup2 + "/cpuset.cpus.effective").covers(cpus);
+}
+
+void await_cpusets(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto top = levels_of(cgroup).front();
+    const auto now = read_partition(root, cgroup2, top);
+    // The kernel takes the lock of all cpusets before it sees that there is nothing to do.
+    if (now && *now == "member") (void)root.write(file_of(cgroup2, top, "cpuset.cpus.partition"), "member");
+}
+
 Result<void> hand_down(const Root& root, const std::string& cgroup2, const std::string& cgroup, const CpuSet& cpus) {
     for (const auto& level : levels_of(cgroup)) {
         const auto path = file_of(cgroup2, level, "cpuset.cpus.exclusive");

@@ -34,6 +34,13 @@ model::Result<std::string> begin_partition(const Root& root, const std::string& 
 /// Back to an ordinary member, read back. Nothing to do where it is gone, or where somebody made it something else.
 model::Result<void> end_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup);
 
+/// Has everybody else `cpus` again? A cgroup that is removed goes at once, its partition a little later: seen to take
+/// masks that had been given back in between.
+bool is_released(const Root& root, const std::string& cgroup2, const model::CpuSet& cpus);
+/// Waits until a change of cpusets that is under way has reached every thread, by a write that changes nothing.
+/// `cgroup`: any; the topmost one above it is written to.
+void await_cpusets(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+
 /// Adds `cpus` to cpuset.cpus.exclusive from the top down to `cgroup`: each level hands them to the next.
 model::Result<void> hand_down(const Root& root, const std::string& cgroup2, const std::string& cgroup,
                               const model::CpuSet& cpus);

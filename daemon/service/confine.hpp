@@ -97,6 +97,7 @@ private:
     void raise_shield(const JobPtr& job);
     void begin_shield(const JobPtr& job);
     void add_masks_of_shields(const JobPtr& job) const;
+    void await_released(const JobPtr& job, const std::function<void()>& next);
     void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.
     [[nodiscard]] std::string dropin(const std::string& unit, model::UnitProperty property) const;

@@ -131,13 +131,24 @@ void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next
     if (last)
         if (auto ended = host::end_partition(machine_.root, machine_.cgroup2, shield.cgroup); !ended)
             return give_up(job, ended.error());
+    job->polls_left = kPolls;
+    const auto released = [=, this] { await_released(job, next); };
     if (shield.kind == ShieldKind::path) {
         const auto back = host::take_back(machine_.root, machine_.cgroup2, shield.cgroup, job->lease.placement.cpus);
-        return back ? next() : give_up(job, back.error());
+        return back ? released() : give_up(job, back.error());
     }
     // The last one's slice stops by itself with the last scope in it.
-    if (last || !machine_.root.exists(machine_.cgroup2 + shield.cgroup)) return next();
-    size_slice(job, next);
+    if (last || !machine_.root.exists(machine_.cgroup2 + shield.cgroup)) return released();
+    size_slice(job, released);
+}
+
+/// Somebody else's partition may have them by now: then the deadline ends the wait, and nothing is lost by it.
+void Confiner::await_released(const JobPtr& job, const std::function<void()>& next) {
+    const model::CpuSet cpus = job->lease.placement.cpus & job->online;
+    if (!host::is_released(machine_.root, machine_.cgroup2, cpus) && job->polls_left-- > 0)
+        return later_.after(kPollUsec, [=, this] { await_released(job, next); });
+    host::await_cpusets(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
+    next();
 }
 
 }  // namespace numalease::service

@@ -71,6 +71,7 @@ void ShieldWatch::ask_again() {
 
 void ShieldWatch::restore_masks(const std::vector<model::ThreadMask>& now) const {
     if (masks_.empty()) return;
+    host::await_cpusets(machine_.root, machine_.cgroup2, "/user.slice");
     (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2,
                                      core::masks_behind_shields(masks_, now, cpus_), "");
 }

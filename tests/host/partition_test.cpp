@@ -113,6 +113,24 @@ TEST(Partition, BelowLinux67AnyCpuOfASiblingIsInTheWay) {
     EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus), "");
 }
 
+TEST(Partition, IsReleasedWhenTheRootCgroupHasItsCpusAgain) {
+    const FakeRoot root{{"sys/fs/cgroup/cpuset.cpus.effective", "0-1,4-7\n"}};
+    EXPECT_FALSE(is_released(root.root(), kCgroup2, kCpus));
+    EXPECT_TRUE(is_released(root.root(), kCgroup2, CpuSet{4}));
+    root.set("sys/fs/cgroup/cpuset.cpus.effective", "0-7\n");
+    EXPECT_TRUE(is_released(root.root(), kCgroup2, kCpus));
+}
+
+TEST(Partition, WaitingForCpusetsChangesNothing) {
+    const auto root = tree();
+    const std::string path = "sys/fs/cgroup/user.slice/cpuset.cpus.partition";
+    await_cpusets(root.root(), kCgroup2, kScope);
+    EXPECT_EQ(root.get(path), "member") << "written, as it was";
+    root.set(path, "isolated\n");
+    await_cpusets(root.root(), kCgroup2, kScope);
+    EXPECT_EQ(root.get(path), "isolated\n");
+}
+
 TEST(Partition, LimitsOfASliceAreToldButForTheNumberOfTasks) {
     FakeRoot root{{"sys/fs/cgroup/user.slice/user-1001.slice/memory.max", "max\n"},
                   {"sys/fs/cgroup/user.slice/user-1001.slice/cpu.max", "max 100000\n"},
