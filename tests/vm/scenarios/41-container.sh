@@ -51,7 +51,7 @@ for name in never late; do
     refute test -e "/run/$name"
     [[ $name != late ]] || ((SECONDS >= 15)) || fail "late did not wait"
 done
-assert grep -q "exist" <(journalctl --no-pager -o cat -u numa-lease@never.service)
+assert grep -q "node 17: not on this machine" <(journalctl --no-pager -o cat -u numa-lease@never.service)
 assert_eq "$(lease box)" "$granted" "the other lease"
 
 echo "── a restart within the grace keeps its lease"
