@@ -36,6 +36,7 @@ TEST(Request, EveryFieldComesBackFromItsText) {
                                                                    {"hugepages", "2M=4G..8G"},
                                                                    {"page-cache", "drop"},
                                                                    {"share", "yes"},
+                                                                   {"shield", "yes"},
                                                                    {"isolated", "yes"},
                                                                    {"wait", "90s"},
                                                                    {"wait", "forever"},

@@ -105,6 +105,8 @@ assert test "$(systemctl show -P MemoryMax $unit)" -gt $((300 << 20))
 systemctl stop $unit
 rm /dev/shm/large
 wait_for 30 no_lease
+no_daemon() { ! systemctl --quiet is-active numa-leased-on-demand.service; }
+wait_for 30 no_daemon # one that is just ending answers nobody
 
 echo "── a service waits only with Type=notify, for longer than its start may take"
 "$ctl" run --node 1 -- sleep 1000 &
