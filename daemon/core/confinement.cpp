@@ -13,6 +13,8 @@ using model::UnitSetting;
 
 namespace {
 
+constexpr std::string_view kOutOfMemory = "out of memory: ";
+
 constexpr model::Bytes kPage = 4096;
 constexpr model::Bytes kLeastLimit = 64 * model::kMiB;  ///< so that a lease on a full node can at least say so
 constexpr model::Bytes kAllowance = 256 * model::kMiB;  ///< beyond a typed --memory: program, buffers, page tables,
@@ -163,20 +165,25 @@ void Stepper::operator()(const OutOfMemory& input) {
     const auto before = std::exchange(lease.confinement.memory_events, input.events);
     if (input.events.oom_kill <= before.oom_kill) return;
     lease.oom_kills += input.events.oom_kill - before.oom_kill;
-    constexpr std::string_view kHead = "out of memory: ";
     const auto* limit = model::find_setting(lease.confinement.settings, UnitProperty::memory);
     const auto bytes =
         limit == nullptr ? 0 : model::parse_unsigned(limit->value, "bytes", ~std::uint64_t{0}).value_or(0);
-    auto text = std::string(kHead) + std::to_string(lease.oom_kills) +
+    auto text = std::string(kOutOfMemory) + std::to_string(lease.oom_kills) +
                 (lease.oom_kills == 1 ? " process" : " processes") + " killed";
     if (input.events.oom == before.oom)
         text += ", not at the lease's own limit";
     else if (bytes != 0)
         text += " at the lease's limit of " + model::bytes_text(bytes) + " (MemoryMax=" + std::to_string(bytes) +
                 "); ask for more with --memory, --memory-max or more nodes";
-    std::erase_if(lease.notes, [&](const std::string& note) { return note.starts_with(kHead); });
+    std::erase_if(lease.notes, [&](const std::string& note) { return note.starts_with(kOutOfMemory); });
     lease.notes.push_back(text);
     lease.reason = text;
+}
+
+std::string why_it_ended(const Lease& lease, std::string otherwise) {
+    const auto told =
+        std::ranges::find_if(lease.notes, [](const auto& note) { return note.starts_with(kOutOfMemory); });
+    return told == lease.notes.end() ? otherwise : *told;
 }
 
 }  // namespace numalease::core

@@ -69,7 +69,7 @@ bool Stepper::unit_answered(const Done& done) {
     if (ask == state_.unit_asks.end()) return false;
     auto& lease = state_.leases.at(ask->first);
     if (done.unit_is_over)
-        begin_ending(lease, lease.confinement.unit + " has ended");
+        begin_ending(lease, why_it_ended(lease, lease.confinement.unit + " has ended"));
     else
         ask->second = {.op = 0, .at = now_.boot + kAskAgain};
     return true;

@@ -40,11 +40,11 @@ void Stepper::operator()(const HolderGone& input) {
     if (found == state_.leases.end() || model::is_over(found->second.state)) return;
     auto& lease = found->second;
     if (lease.state == LeaseState::ending || lease.parked) return;
-    if (may_come_back(lease)) return park(lease, "its last process ended");
+    if (may_come_back(lease)) return park(lease, why_it_ended(lease, "its last process ended"));
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
-    begin_ending(lease, lease.signals_sent != 0 || lease.oom_kills != 0 ? lease.reason
-                        : lease.failure.has_value()                     ? "the client vanished"
-                                                                        : "its last process ended");
+    begin_ending(lease, lease.signals_sent != 0     ? lease.reason
+                        : lease.failure.has_value() ? "the client vanished"
+                                                    : why_it_ended(lease, "its last process ended"));
 }
 
 void Stepper::operator()(const Release& input) {

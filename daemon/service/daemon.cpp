@@ -79,7 +79,8 @@ Daemon::Outcome Daemon::run(const core::Input& input) {
     const bool acquires = std::holds_alternative<core::Acquire>(input);
     auto step = core::step(state_, input, parts_.observe(state_, input), now());
     if (!save(step, acquires))
-        return {.refusal = model::Error{Errc::io, "the lease cannot be recorded in " + parts_.runtime_directory +
+        return {.refusal = model::Error{Errc::io, "the lease cannot be recorded in the journal in " +
+                                                      parts_.runtime_directory +
                                                       ", so it is not given; make room there and ask again"}};
     for (const auto& report : step.reports)
         log::event(log::Level::warning, log::kStuck, report.text, {{"KNOB", report.key.text()}});

@@ -420,6 +420,11 @@ int get_main_pid(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*
     return sd_bus_message_append(reply, "u", static_cast<Unit*>(data)->main_pid);
 }
 
+int get_sub_state(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*property*/,
+                  sd_bus_message* reply, void* data, sd_bus_error* /*error*/) {
+    return sd_bus_message_append(reply, "s", is_populated(*static_cast<Unit*>(data)) ? "running" : "dead");
+}
+
 int get_memory_max(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, const char* /*property*/,
                    sd_bus_message* reply, void* data, sd_bus_error* /*error*/) {
     return sd_bus_message_append(reply, "t", static_cast<Unit*>(data)->memory_max);
@@ -472,6 +477,7 @@ const sd_bus_vtable kServiceTable[] = {
     SD_BUS_PROPERTY("MemoryMax", "t", get_memory_max, 0, 0),
     SD_BUS_PROPERTY("NeedDaemonReload", "b", get_needs_reload, 0, 0),
     SD_BUS_PROPERTY("MainPID", "u", get_main_pid, 0, 0),
+    SD_BUS_PROPERTY("SubState", "s", get_sub_state, 0, 0),  // of the Unit interface, which this does not have
     SD_BUS_VTABLE_END,
 };
 

@@ -4,6 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 
 balancing=/proc/sys/kernel/numa_balancing
+dropins=/run/systemd/system/numa-leased.service.d
 pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 
 active() { numa-leasectl --json list | grep -q '"state": "active"'; }
@@ -17,6 +18,18 @@ lease() {
     id=$(lease_of "$job")
     assert_eq "$(cat $balancing $pool | tr '\n' ' ')" "0 16 " "kernel state of the lease"
 }
+# A change of the unit that does not outlive this scenario.
+with_setting() {
+    mkdir -p "$dropins"
+    printf %b "$1" >"$dropins/50-scenario.conf"
+    systemctl daemon-reload
+}
+without_setting() {
+    rm -rf "$dropins"
+    systemctl daemon-reload
+    systemctl reset-failed numa-leased || true
+}
+trap 'without_setting; systemctl start numa-leased' EXIT
 is_as_before() {
     [[ $(cat $balancing $pool | tr '\n' ' ') == "1 0 " ]]
 }
@@ -45,15 +58,12 @@ for signal in KILL TERM; do
     wait_for 60 new_daemon "$daemon"
     assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease after SIG$signal"
 done
-mkdir -p /run/systemd/system/numa-leased.service.d
-printf '[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
-systemctl daemon-reload
+with_setting '[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n'
 assert systemctl restart numa-leased
 daemon=$(main_pid)
 kill -STOP "$daemon"
 wait_for 60 new_daemon "$daemon"
-rm -r /run/systemd/system/numa-leased.service.d
-systemctl daemon-reload
+without_setting
 assert systemctl restart numa-leased
 assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease after the watchdog"
 
@@ -105,19 +115,16 @@ assert_eq "$(cat $balancing)" 1 "balancing"
 
 echo "── it cannot be started any more: the restore unit puts the kernel back"
 lease
-mkdir -p /run/systemd/system/numa-leased.service.d
-printf '[Service]\nExecStartPre=false\n[Unit]\nStartLimitBurst=3\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
-systemctl daemon-reload
+with_setting '[Service]\nExecStartPre=false\n[Unit]\nStartLimitBurst=3\n'
 assert systemctl kill --kill-whom=main --signal=KILL numa-leased
 wait_for 60 systemctl --quiet is-failed numa-leased
 wait_for 60 is_as_before
 assert kill -0 "$job"
-wait_for 30 test "$(systemctl show -P ActiveState numa-leased-restore)" = inactive
+is_restored() { [[ $(systemctl show -P ActiveState numa-leased-restore) == inactive ]]; }
+wait_for 30 is_restored
 assert_eq "$(systemctl show -P Result numa-leased-restore)" success "result of the restore unit"
 kill "$job"
-rm -r /run/systemd/system/numa-leased.service.d
-systemctl daemon-reload
-systemctl reset-failed numa-leased
+without_setting
 assert systemctl start numa-leased
 
 echo "── the log, by field"

@@ -58,7 +58,6 @@ assert grep -qw numa-lease@llama.service <<<"$(systemctl show -P BindsTo ollama.
 
 main_pid() { systemctl show -P MainPID "$1"; }
 is_sleep() { [[ $(cat "/proc/$(main_pid "$1")/comm" 2>/dev/null) == sleep ]]; }
-is_over() { [[ $(numa-leasectl list) == "no leases" ]]; }
 
 echo "── each runs in the lease"
 for unit in llama-server llama-swap ollama llama; do
@@ -78,7 +77,7 @@ pid=$(head -n 1 /sys/fs/cgroup/numalease.slice/numalease-llama.slice/docker-stan
 [[ $(cpus_of "$pid") != 0-7 ]] || fail "the container: CPUs $(cpus_of "$pid")"
 systemctl stop llama-docker.service docker-stand-in.scope || true
 wait_for 30 numa-leasectl release llama
-wait_for 20 is_over
+wait_for 60 no_leases
 
 assert systemctl start llama-server-run.service
 wait_for 30 is_sleep llama-server-run
@@ -86,4 +85,4 @@ pid=$(main_pid llama-server-run)
 assert grep -q /system.slice/llama-server-run.service "/proc/$pid/cgroup"
 [[ $(cpus_of "$pid") != 0-7 ]] || fail "llama-server-run: CPUs $(cpus_of "$pid")"
 systemctl stop llama-server-run.service
-wait_for 20 is_over
+wait_for 60 no_leases

@@ -59,6 +59,18 @@ wait $job || true
 wait_for 20 no_leases
 assert_as_before "$before"
 
+echo "── a lease that ends while a CPU is offline"
+"$ctl" run --node 1 -- sleep 1002 &
+job=$!
+wait_for 60 reads /proc/$job/comm sleep
+online 3 0
+kill $job
+wait $job || true
+wait_for 20 no_leases
+online 3 1
+wait_for 5 has_cpus $$ 0-7
+assert_as_before "$before"
+
 echo "── nobody gets an offline CPU"
 online 3 0
 got=$("$ctl" run --node 1 -- sh -c 'echo "$NUMA_LEASE_CPUS $NUMA_LEASE_THREADS"')

@@ -63,6 +63,8 @@ cgroup_of() {
 
 # cpus_of PID, mems_of PID: what its kernel task may use, as the kernel writes it.
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
+# has_cpus PID LIST: for wait_for, which would look only once through "$(cpus_of ...)".
+has_cpus() { [[ $(cpus_of "$1") == "$2" ]]; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 
 # The installed client, else the payload's.
