@@ -147,7 +147,7 @@ if [[ $older ]]; then
     systemd-run --quiet --unit grabs --slice=$sibling sleep infinity
     systemctl set-property --runtime $sibling AllowedCPUs=4-7
 else
-    sibling=user-1001.slice
+    sibling='user-1001.slice'
     systemd-run --quiet --scope --unit grabs --slice=$sibling --property=AllowedCPUs=4-5 sleep infinity &
 fi
 wait_for 20 says "$id" 'does not hold'
@@ -177,12 +177,14 @@ fi
 echo "── two at once, which end one after the other"
 shielded_job
 first=$job
-as_user alice numa-leasectl run --no-wait --node 3 --shield -- sleep 1000 &
-wait_for 60 test "$(field state | grep -c active)" = 2
+rm -f /tmp/second
+# shellcheck disable=SC2016
+as_user alice numa-leasectl run --no-wait --node 3 --shield -- sh -c 'echo $$ >/tmp/second; exec sleep 1000' &
+wait_for 60 test -s /tmp/second
 assert_eq "$(cat $fs/cpuset.cpus.effective)" 0-3 "what is left for everybody else"
 kill "$first"
 wait_for 30 reads $fs/cpuset.cpus.effective 0-5
-kill "$(field pid | sort -n | tail -n 1)"
+kill "$(</tmp/second)"
 back 30
 
 echo "── stopped under a live job: the shield comes down, the job lives"
