@@ -62,6 +62,21 @@ private:
     std::map<std::string, model::CpuSet> known_;
 };
 
+// Source: include/linux/sched.h, PF_KTHREAD and PF_NO_SETAFFINITY.
+constexpr std::uint64_t kKernelThread = 0x00200000;
+constexpr std::uint64_t kBound = 0x04000000;
+
+/// Field 9 of /proc/PID/stat, after a name that may hold anything. Source: proc(5).
+std::uint64_t read_flags(const Root& proc_root, int pid) {
+    constexpr std::size_t kFlags = 6;  // counted from the state, which is field 3
+    const auto text = proc_root.read(std::to_string(pid) + "/stat");
+    const auto end = text ? text->rfind(')') : std::string::npos;
+    if (end == std::string::npos) return 0;
+    const auto words = words_of(std::string_view(*text).substr(end + 1));
+    if (words.size() <= kFlags) return 0;
+    return model::parse_unsigned(words[kFlags], "flags", ~std::uint32_t{0}).value_or(0);
+}
+
 bool set_mask(int tid, const model::CpuSet& cpus) {
     std::array<cpu_set_t, model::kCpuLimit / CPU_SETSIZE> mask{};
     for (const auto cpu : cpus.items()) CPU_SET_S(cpu, sizeof mask, mask.data());
@@ -100,6 +115,21 @@ std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& p
     return out;
 }
 
+std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const Root& proc_root,
+                                                        const std::string& cgroup2) {
+    std::vector<model::ThreadMask> out;
+    const auto all = Cpusets(root, cgroup2).of("");
+    for (const int pid : numbers(proc_root, "")) {
+        const auto flags = read_flags(proc_root, pid);
+        if ((flags & kKernelThread) == 0 || (flags & kBound) != 0) continue;
+        auto cpus = read_mask(proc_root, pid, pid);
+        const auto start = read_start_time(proc_root, pid);
+        if (start && !cpus.empty() && cpus != all && all.covers(cpus))
+            out.push_back({.pid = pid, .thread = {.pid = pid, .start_time = *start}, .cpus = std::move(cpus)});
+    }
+    return out;
+}
+
 std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2,
                                                     const std::vector<model::ThreadMask>& masks,
                                                     const std::string& spared) {
@@ -116,6 +146,16 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
         if (now != it.cpus && now == cpusets.of(*cgroup)) set_mask(it.thread.pid, it.cpus);
     }
     return left;
+}
+
+void add_offline_cpus(const Root& root, const Root& proc_root, const std::string& cgroup2, const std::string& cgroup,
+                      const model::CpuSet& online, const model::CpuSet& possible) {
+    if (online == possible) return;
+    const auto facts = read_cgroup_facts(root, cgroup2, cgroup);
+    if (!facts) return;
+    for (const int pid : facts->pids)
+        for (const int tid : numbers(proc_root, std::to_string(pid) + "/task"))
+            if (read_mask(proc_root, pid, tid) == online) set_mask(tid, possible);
 }
 
 }  // namespace numalease::host

@@ -16,11 +16,21 @@ bool loses_thread_masks(const Root& root);
 /// Every user thread whose affinity is narrower than the cpuset it is in.
 std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2);
 
+/// The same of kernel threads that can be moved: kswapd and kcompactd have the CPUs of their node. Every kernel takes
+/// these masks when a cpuset partition begins or ends.
+std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const Root& proc_root,
+                                                        const std::string& cgroup2);
+
 /// Gives each of them its mask back where the kernel took it: only where the thread has exactly what its cpuset has.
 /// Whatever else it has was set by somebody meanwhile. Those inside `spared` (a cgroup; empty: none) are left alone
 /// and returned.
 std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2,
                                                     const std::vector<model::ThreadMask>& masks,
                                                     const std::string& spared);
+
+/// Threads of `cgroup` with just the `online` CPUs get all the `possible` ones: a mask that the kernel took from a
+/// cpuset lacks what is offline, and once the cpuset is gone nothing adds it when it comes back (seen on 6.12).
+void add_offline_cpus(const Root& root, const Root& proc_root, const std::string& cgroup2, const std::string& cgroup,
+                      const model::CpuSet& online, const model::CpuSet& possible);
 
 }  // namespace numalease::host

@@ -45,6 +45,7 @@ private:
         model::Lease lease;
         model::Process process;
         model::CpuSet online;
+        model::CpuSet possible;  ///< with those that are offline
         model::NodeSet nodes;
         std::uint64_t polls_left = 0;
         std::vector<model::UnitSetting> restored;  ///< putting back: those that are still ours

@@ -109,7 +109,9 @@ void Confiner::begin_shield(const JobPtr& job) {
 /// What threads had before the shields that stand already is not what they have now. Durable before this one rises.
 void Confiner::add_masks_of_shields(const JobPtr& job) const {
     auto& masks = job->lease.confinement.masks;
-    if (job->lease.confinement.shield.kind == ShieldKind::none) return;
+    if (job->lease.confinement.shield.kind == ShieldKind::none || !machine_.is_real()) return;
+    const auto kernel = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    masks.insert(masks.end(), kernel.begin(), kernel.end());
     for (const auto& [id, lease] : state_().leases)
         if (id != job->lease.id && !model::is_over(lease.state) && lease.confinement.shield.kind != ShieldKind::none)
             masks = core::masks_behind_shields(lease.confinement.masks, masks, lease.placement.cpus);
@@ -120,8 +122,12 @@ void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next
     const auto& shield = job->lease.confinement.shield;
     const bool last = shield.kind == ShieldKind::path || core::shielded_cpus(state_(), shield.cgroup).empty();
     if (shield.kind == ShieldKind::none) return next();
-    if (machine_.is_real() && host::loses_thread_masks(machine_.root))
-        job->masks_now = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    if (machine_.is_real()) {
+        job->masks_now = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+        if (host::loses_thread_masks(machine_.root))
+            for (auto& it : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2))
+                job->masks_now.push_back(std::move(it));
+    }
     if (last)
         if (auto ended = host::end_partition(machine_.root, machine_.cgroup2, shield.cgroup); !ended)
             return give_up(job, ended.error());

@@ -23,6 +23,11 @@ constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
 bool is_gone(const model::Error& error) { return systemd::is_not_loaded(error); }
 
+model::CpuSet possible_cpus(const host::Root& root, const model::CpuSet& online) {
+    const auto text = root.read("sys/devices/system/cpu/possible");
+    return text ? model::CpuSet::parse(model::trim(*text)).value_or(online) : online;
+}
+
 }  // namespace
 
 bool is_own_dropin(std::string_view text, std::string_view property, const std::vector<std::string>& values) {
@@ -67,6 +72,7 @@ void Confiner::unconfine(std::uint64_t op, const model::Lease& lease, const mode
                                                .lease = lease,
                                                .process = lease.caller.process,
                                                .online = topology.online,
+                                               .possible = possible_cpus(machine_.root, topology.online),
                                                .nodes = topology.node_ids(),
                                                .polls_left = kPolls});
     if (!available_ && model::is_unit(lease.confinement.kind))
@@ -92,7 +98,7 @@ void Confiner::put_back(const JobPtr& job) {
 /// What a property without a prior is set to first.
 std::string Confiner::everything(const Job& job, model::UnitProperty property) {
     switch (property) {
-        case model::UnitProperty::cpus: return job.online.text();
+        case model::UnitProperty::cpus: return job.possible.text();  // the same before and after a hotplug
         case model::UnitProperty::nodes: return job.nodes.text();
         case model::UnitProperty::memory: break;
     }
@@ -149,6 +155,11 @@ void Confiner::restore_masks(const JobPtr& job) {
     const auto masks =
         core::masks_behind_shields(job->lease.confinement.masks, job->masks_now, core::shielded_cpus(state_()));
     (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, masks, "");
+    const auto& it = job->lease.confinement;
+    const auto* cpus = model::find_setting(job->restored, model::UnitProperty::cpus);
+    if (cpus != nullptr && cpus->prior.empty())
+        host::add_offline_cpus(machine_.root, machine_.proc, machine_.cgroup2,
+                               it.cgroup.empty() ? job->lease.caller.cgroup : it.cgroup, job->online, job->possible);
     finish(job);
 }
 

@@ -29,7 +29,7 @@ assert_eq "$(head -n 4 <<<"$got" | tr '\n' ' ')" "2-3 1 2 2-3 1 0 " "the lease s
 assert_eq "$(sed -n 5,6p <<<"$got" | tr '\n' ' ')" "16 ${me#/sys/fs/cgroup} " "pages, and the caller's own cgroup"
 wait_for 5 reads $balancing 1
 wait_for 5 reads $pool 0
-wait_for 5 test "$(cpus_of $$)" = 0-7
+wait_for 5 has_cpus $$ 0-7
 refute ls /run/systemd/system.control/*.service.d
 
 echo "── exit status, and SIGKILL of the command"
@@ -37,7 +37,7 @@ assert_rc 37 "$ctl" run --node 1 -- sh -c 'exit 37'
 # shellcheck disable=SC2016
 assert_rc 137 "$ctl" run --node 1 --numa-balancing off -- sh -c 'kill -9 $$'
 wait_for 5 reads $balancing 1
-wait_for 5 test "$(cpus_of $$)" = 0-7
+wait_for 5 has_cpus $$ 0-7
 
 echo "── SIGKILL of the daemon: systemd starts it again, and the live lease is kept"
 "$ctl" run --node 1 --numa-balancing off -- sleep 1000 &
@@ -49,7 +49,7 @@ assert grep -q '"state": "active"' <(wait_for 60 "$ctl" --json list)
 assert_eq "$(cat $balancing)" 0 "balancing under the live lease"
 kill -9 $job
 wait_for 10 reads $balancing 1
-wait_for 5 test "$(cpus_of $$)" = 0-7
+wait_for 5 has_cpus $$ 0-7
 
 refute test -e /run/numa-lease/log # systemd's daemon logs to the journal; none was started beside it
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A container as runc starts it: a scope in numalease-NAME.slice, which fetches the lease (CASES 56). `systemd-run
 # --scope` makes the same call, waits for the same job, and only then becomes the command.
+# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 

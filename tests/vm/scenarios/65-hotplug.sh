@@ -1,5 +1,6 @@
 #!/bin/bash
 # A CPU goes offline and comes back under a live lease: degraded, said so, and whole again.
+# set: full
 # timeout: 200
 source "$(dirname "$0")/lib.sh"
 
@@ -57,6 +58,18 @@ around_hotplug $job
 kill $job
 wait $job || true
 wait_for 20 no_leases
+assert_as_before "$before"
+
+echo "── a lease that ends while a CPU is offline"
+"$ctl" run --node 1 -- sleep 1002 &
+job=$!
+wait_for 60 reads /proc/$job/comm sleep
+online 3 0
+kill $job
+wait $job || true
+wait_for 20 no_leases
+online 3 1
+wait_for 5 has_cpus $$ 0-7
 assert_as_before "$before"
 
 echo "── nobody gets an offline CPU"

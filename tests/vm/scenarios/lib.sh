@@ -63,6 +63,8 @@ cgroup_of() {
 
 # cpus_of PID, mems_of PID: what its kernel task may use, as the kernel writes it.
 cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
+# has_cpus PID LIST: for wait_for, which would look only once through "$(cpus_of ...)".
+has_cpus() { [[ $(cpus_of "$1") == "$2" ]]; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 
 # The installed client, else the payload's.
@@ -91,7 +93,7 @@ snapshot() {
         [[ ! -r $file ]] || printf 'knob %s: %s\n' "$file" "$(<"$file")"
     done
     find /run/systemd/system.control /run/systemd/transient /etc/systemd/system.control -type f 2>/dev/null |
-        grep -v 'session-.*scope' | sort | sed 's/^/file /' || true
+        grep -Ev 'session-.*scope|numa-lease-keeper-' | sort | sed 's/^/file /' || true
     systemctl show --property=Id,AllowedCPUs,AllowedMemoryNodes,MemoryMax '*.service' '*.slice' |
         awk 'BEGIN { RS = ""; FS = "\n" } { gsub("\n", " "); print "unit " $0 }' |
         grep -E '(AllowedCPUs|AllowedMemoryNodes|MemoryMax)=[0-9]' | sort || true
