@@ -50,6 +50,7 @@ bool Stepper::stage_is_done(const Lease& lease) const {
         if (share != row.shares.end() && !share->second.done) return false;
     }
     if (lease.stage != Stage::hugepages) return true;
+    if (is_unconfining(lease.id)) return false;  // taken up while its former run's masks are taken off
     const auto* owner = unit_owner(lease);
     return owner == nullptr || owner->state != LeaseState::ending || is_stuck(state_, owner->id);
 }

@@ -92,7 +92,7 @@ TEST(Runs, OfAUnitThatAskAgainEndTheFormerLeaseAndAreNotBoundByItsMasks) {
     caller.allowed_cpus = at.lease("c1").placement.cpus;
     at.handle(core::Acquire{test::request("node=1"), caller});
     EXPECT_EQ(at.lease("c1").state, model::LeaseState::ended);
-    EXPECT_EQ(at.lease("c1").reason, "foo.service was started again");
+    EXPECT_EQ(at.lease("c1").reason, "the next run of foo.service asks for something else");
     EXPECT_EQ(at.lease("c2").state, model::LeaseState::active);
     EXPECT_EQ(at.lease("c2").caller.parent, "");
     EXPECT_EQ(at.lease("c2").confinement.kind, model::ConfinementKind::unit);

@@ -1,5 +1,6 @@
 #!/bin/bash
 # The daemon under systemd: restarts keep leases, a stop puts the kernel back, deaths are survived or mended.
+# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 

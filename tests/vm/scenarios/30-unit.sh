@@ -1,5 +1,6 @@
 #!/bin/bash
 # A system service that runs its command in a lease: it stays in its unit, and the unit comes back as it was.
+# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 
@@ -105,6 +106,8 @@ assert test "$(systemctl show -P MemoryMax $unit)" -gt $((300 << 20))
 systemctl stop $unit
 rm /dev/shm/large
 wait_for 30 no_lease
+no_daemon() { ! systemctl --quiet is-active numa-leased-on-demand.service; }
+wait_for 30 no_daemon # one that is just ending answers nobody
 
 echo "── a service waits only with Type=notify, for longer than its start may take"
 "$ctl" run --node 1 -- sleep 1000 &

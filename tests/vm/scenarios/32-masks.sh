@@ -1,5 +1,6 @@
 #!/bin/bash
 # Threads keep their own affinity through the first lease, the last one and in between, also where the kernel loses it.
+# set: full
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 

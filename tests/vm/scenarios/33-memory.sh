@@ -1,5 +1,6 @@
 #!/bin/bash
 # A lease that outgrows its nodes is killed itself, and said so; a bystander with memory on the same node lives.
+# set: full
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 

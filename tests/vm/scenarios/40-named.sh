@@ -1,6 +1,7 @@
 #!/bin/bash
 # Named leases: units that only join are confined from their first instruction, and the lease is parked for those that
 # come back (CASES 44, 46, 55).
+# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 
@@ -24,6 +25,12 @@ lease() {
         inside && $1 == "\"real\":" { started = value; inside = 0 }
         $1 == "\"parked\":" { parked = " parked" }
         END { print id, state, started parked }'
+}
+# start_waiter NODE: somebody is queued for what others hold, until `wait $waiter`.
+start_waiter() {
+    numa-leasectl run --node "$1" --wait=forever -- true >/run/waiter 2>&1 &
+    waiter=$!
+    wait_for 30 grep -q "is queued" /run/waiter
 }
 is_parked() { [[ $(lease "$1") == *parked ]]; }
 state_is() { [[ $(systemctl show -P ActiveState "$1") == "$2" ]]; }
@@ -65,9 +72,7 @@ assert grep -q "^hold\|numa-leasectl" /proc/"$(main_pid numa-lease@web)"/comm
 refute grep -q numalease "/proc/$(main_pid numa-lease@web)/cgroup"
 
 echo "── a unit that fails is started again in the same lease, before whoever waits"
-numa-leasectl run --node 1 --wait=forever -- true >/run/waiter 2>&1 &
-waiter=$!
-wait_for 30 grep -q "is queued" /run/waiter
+start_waiter 1
 before=$(main_pid bound)
 kill -9 "$before"
 wait_for 30 runs_again bound "$before"
@@ -86,7 +91,9 @@ wait_for 20 is_parked web
 assert_eq "$(cat $balancing)" 0 "balancing while it is parked"
 assert grep -q "is parked until" <<<"$(numa-leasectl list)"
 systemctl kill --signal=KILL numa-leased.service
+wait $waiter && fail "a queue outlived its daemon"
 wait_for 60 is_parked web
+start_waiter 1
 assert_eq "$(lease web)" "$granted parked" "the parked lease"
 assert systemctl start bound.service
 assert_eq "$(lease web)" "$granted" "taken up"
@@ -113,9 +120,7 @@ sed -i 's/\$NUMA/$$NUMA/' $units/own.service
 systemctl daemon-reload
 assert systemctl start own.service
 wait_for 30 test -s /run/ids
-numa-leasectl run --node 2 --wait=forever -- true >/run/waiter 2>&1 &
-waiter=$!
-wait_for 30 grep -q "is queued" /run/waiter
+start_waiter 2
 kill -9 "$(main_pid own)"
 wait_for 60 ran_twice
 assert_eq "$(uniq </run/ids | wc -l)" 1 "leases over two runs"

@@ -1,5 +1,6 @@
 #!/bin/bash
 # A shield: nobody else's thread runs on the leased CPUs. However it ends, masks, files and partitions are as before.
+# set: full
 # timeout: 1500
 source "$(dirname "$0")/lib.sh"
 

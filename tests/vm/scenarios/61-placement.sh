@@ -1,5 +1,6 @@
 #!/bin/bash
 # Where leases land, and where the pages of what runs in them really are.
+# set: full
 # timeout: 300
 source "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Huge pages per node, on the real kernel: uneven, too many, fragmented, shared, pinned, and beside somebody's surplus.
+# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Two users in sessions of their own: nobody's CPUs overlap, nobody ends another's lease, whoever waits is granted.
+# set: full
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # A CPU goes offline and comes back under a live lease: degraded, said so, and whole again.
+# set: full
 # timeout: 200
 source "$(dirname "$0")/lib.sh"
 

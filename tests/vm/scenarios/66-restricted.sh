@@ -1,5 +1,6 @@
 #!/bin/bash
 # Where not everything is allowed: each says what is missing and does the rest.
+# set: full
 # timeout: 300
 source "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,6 @@
 #!/bin/bash
 # Clients that vanish, forge a PID, or whose PID another process takes: no lease is left, nobody else's is touched.
+# set: full
 # timeout: 300
 source "$(dirname "$0")/lib.sh"
 

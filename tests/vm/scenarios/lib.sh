@@ -93,7 +93,7 @@ snapshot() {
         [[ ! -r $file ]] || printf 'knob %s: %s\n' "$file" "$(<"$file")"
     done
     find /run/systemd/system.control /run/systemd/transient /etc/systemd/system.control -type f 2>/dev/null |
-        grep -v 'session-.*scope' | sort | sed 's/^/file /' || true
+        grep -Ev 'session-.*scope|numa-lease-keeper-' | sort | sed 's/^/file /' || true
     systemctl show --property=Id,AllowedCPUs,AllowedMemoryNodes,MemoryMax '*.service' '*.slice' |
         awk 'BEGIN { RS = ""; FS = "\n" } { gsub("\n", " "); print "unit " $0 }' |
         grep -E '(AllowedCPUs|AllowedMemoryNodes|MemoryMax)=[0-9]' | sort || true
