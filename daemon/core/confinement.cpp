@@ -180,7 +180,7 @@ void Stepper::operator()(const OutOfMemory& input) {
     lease.reason = text;
 }
 
-std::string why_it_ended(const Lease& lease, std::string otherwise) {
+std::string why_it_ended(const Lease& lease, const std::string& otherwise) {
     const auto told =
         std::ranges::find_if(lease.notes, [](const auto& note) { return note.starts_with(kOutOfMemory); });
     return told == lease.notes.end() ? otherwise : *told;

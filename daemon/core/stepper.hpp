@@ -44,7 +44,7 @@ model::Result<void> add_shield(model::Confinement& it, const model::Caller& call
 bool has_touched_machine(const model::Lease& lease);
 
 /// The reason of an end: that memory ran out, where it did.
-std::string why_it_ended(const model::Lease& lease, std::string otherwise);
+std::string why_it_ended(const model::Lease& lease, const std::string& otherwise);
 
 /// What must be durable before the effects of a step: one record for each entity that differs.
 std::vector<model::Record> changes(const State& from, const State& to);
