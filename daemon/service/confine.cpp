@@ -94,7 +94,7 @@ void Confiner::read_masks(const JobPtr& job) const {
 
 /// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a service without a process beside
 /// the lease keeps it in use, so that it comes once and does not go. The threads that were read before get theirs back.
-void Confiner::ensure_keeper(const JobPtr& job, std::function<void()> next) {
+void Confiner::ensure_keeper(const JobPtr& job, const std::function<void()>& next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
     auto slice = it.kind == ConfinementKind::slice ? std::string("system.slice") : it.slice;
