@@ -41,7 +41,7 @@ int append_settings(sd_bus_message* to, const Settings& settings) {
     for (const auto& [property, value] : settings) {
         const auto& row = model::row_of(property);
         if (r >= 0) r = sd_bus_message_open_container(to, 'r', "sv");
-        if (r >= 0) r = sd_bus_message_append(to, "s", row.name.data());
+        if (r >= 0) r = sd_bus_message_append(to, "s", std::string(row.name).c_str());
         if (r >= 0) r = row.mask_limit != 0 ? append_mask(to, value, row.mask_limit) : append_bytes(to, value);
         if (r >= 0) r = sd_bus_message_close_container(to);
     }
