@@ -97,13 +97,10 @@ void Confiner::read_masks(const JobPtr& job) const {
 void Confiner::ensure_keeper(const JobPtr& job, const std::function<void()>& next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
-    auto slice = it.kind == ConfinementKind::slice ? std::string("system.slice") : it.slice;
-    if (it.shield.kind == model::ShieldKind::slice) {
-        // Its own slice is to go with the last shield; and whatever is beside it must not have its CPUs set.
-        constexpr std::size_t kSessions = std::string_view("/user.slice/").size();
-        const auto& cgroup = job->lease.caller.cgroup;
-        slice = cgroup.substr(kSessions, cgroup.find('/', kSessions) - kSessions);
-    } else if (it.kind == ConfinementKind::unit) {
+    // A shield's own slice is to go with the last shield, and its caller's goes with his last session.
+    const bool system = it.kind == ConfinementKind::slice || it.shield.kind == model::ShieldKind::slice;
+    auto slice = system ? std::string("system.slice") : it.slice;
+    if (it.kind == ConfinementKind::unit) {
         const auto& cgroup = job->lease.caller.cgroup;
         const auto above = cgroup.substr(0, cgroup.rfind('/'));
         slice = above.substr(above.rfind('/') + 1);
