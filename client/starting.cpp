@@ -40,6 +40,7 @@ namespace {
 
 constexpr auto kServiceTime = std::chrono::seconds(10);
 constexpr auto kOtherStarterTime = std::chrono::seconds(2);
+constexpr auto kLeavingTime = std::chrono::milliseconds(500);  ///< longer than a daemon takes to leave
 constexpr auto kLookAgain = std::chrono::milliseconds(20);
 
 using Words = std::vector<std::string>;
@@ -63,7 +64,7 @@ void keep_only(int fd) {
     fcntl(fd, F_SETFD, 0);
 }
 
-Result<Connection> wait_for_socket(const Endpoint& endpoint, std::chrono::seconds time) {
+Result<Connection> wait_for_socket(const Endpoint& endpoint, std::chrono::milliseconds time) {
     Endpoint own = endpoint;
     own.bus = "none";
     const auto until = std::chrono::steady_clock::now() + time;
@@ -203,7 +204,7 @@ Result<void> start_service(const Words& words) {
     if (r >= 0) r = append_service(raw, words);
     bus::BusError error;
     if (r >= 0) r = sd_bus_call(bus->get(), raw, 0, error.get(), nullptr);
-    // It is there already: systemd is starting it again after it died.
+    // It is there already: systemd is starting it again after it died, or it is just leaving.
     if (sd_bus_error_has_name(error.get(), "org.freedesktop.systemd1.UnitExists") != 0) return {};
     if (r < 0)
         return fail(Errc::no_daemon, "systemd does not start numa-leased: " + bus::from_bus(*error, r).detail, -r);
@@ -251,17 +252,21 @@ Result<Connection> start_reader(const Endpoint& endpoint) {
 Result<Connection> start_daemon(const Endpoint& endpoint, std::string& how) {
     const auto program = daemon_path();
     if (!program) return std::unexpected(program.error());
-    Result<void> started;
+    const auto words = daemon_words(*program, endpoint);
     const bool systemd = sd_booted() > 0;
-    if (systemd) started = start_service(daemon_words(*program, endpoint));
-    const bool service = systemd && started;
-    if (!service) started = start_session(*program, endpoint);
-    how = service ? "as the transient service numa-leased-on-demand.service"
-                  : "in a session of its own; log: " + log_path(endpoint);
-    // Where it did not start, another client may have been quicker: then that one's daemon answers in a moment.
-    auto connection = wait_for_socket(endpoint, service ? kServiceTime : kOtherStarterTime);
-    if (!connection && !started) return std::unexpected(started.error());
-    return connection;
+    const auto until = std::chrono::steady_clock::now() + (systemd ? kServiceTime : kOtherStarterTime);
+    while (true) {
+        auto started = systemd ? start_service(words) : fail(Errc::unsupported, "no systemd here");
+        const bool service = started.has_value();
+        if (!service) started = start_session(*program, endpoint);
+        how = service ? "as the transient service numa-leased-on-demand.service"
+                      : "in a session of its own; log: " + log_path(endpoint);
+        // Where it did not start, another client may have been quicker, and that one's daemon answers in a moment; or
+        // the last one was just leaving, and then it is to be started again.
+        auto connection = wait_for_socket(endpoint, kLeavingTime);
+        if (connection || std::chrono::steady_clock::now() > until)
+            return connection || started ? std::move(connection) : std::unexpected(started.error());
+    }
 }
 
 /// A daemon that died has left work: a line of the journal that is about a lease or a knob. One that left in order

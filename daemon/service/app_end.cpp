@@ -63,7 +63,10 @@ int App::on_linger(sd_event_source* /*source*/, std::uint64_t /*usec*/, void* da
     return self->idle() ? sd_event_exit(self->event_.get(), 0) : 0;
 }
 
-bool App::idle() const { return core::idle(state()) && workers_->in_flight() == 0 && manager_->pending() == 0; }
+/// Whoever is connected may be about to ask.
+bool App::idle() const {
+    return core::idle(state()) && workers_->in_flight() == 0 && manager_->pending() == 0 && server_->connections() == 0;
+}
 
 /// Runs after every event, and never between events: an idle daemon is not woken by this.
 void App::look_for_the_end() {

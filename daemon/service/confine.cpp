@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "host/threads.hpp"
 #include "service/log.hpp"
@@ -93,29 +94,34 @@ void Confiner::read_masks(const JobPtr& job) const {
 }
 
 /// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a service without a process beside
-/// the lease keeps it in use, so that it comes once and does not go. The threads that were read before get theirs back.
-void Confiner::ensure_keeper(const JobPtr& job, const std::function<void()>& next) {
+/// the lease keeps it in use, so that it comes once and does not go; one on each level, as a user's slice goes with his
+/// last session. The threads that were read before get their masks back.
+void Confiner::ensure_keepers(const JobPtr& job, const std::function<void()>& next) {
     if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
-    // A shield's own slice is to go with the last shield, and its caller's goes with his last session.
+    // A shield's own slice, and a named one, are not the caller's.
     const bool system = it.kind == ConfinementKind::slice || it.shield.kind == model::ShieldKind::slice;
-    auto slice = system ? std::string("system.slice") : it.slice;
-    if (it.kind == ConfinementKind::unit) {
-        const auto& cgroup = job->lease.caller.cgroup;
-        const auto above = cgroup.substr(0, cgroup.rfind('/'));
-        slice = above.substr(above.rfind('/') + 1);
-    }
-    constexpr std::string_view kSlice = ".slice";
-    if (!slice.ends_with(kSlice)) return next();
+    if (system) return ensure_keeper(job, {"system.slice"}, next);
+    std::vector<std::string> slices;
+    for (const auto& level : std::filesystem::path(job->lease.caller.cgroup))
+        if (level.extension() == ".slice") slices.push_back(level);
+    ensure_keeper(job, std::move(slices), next);
+}
+
+void Confiner::ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next) {
+    if (slices.empty()) return next();
+    const auto slice = std::move(slices.back());
+    slices.pop_back();
+    const auto others = [=, this] { ensure_keeper(job, slices, next); };
     const auto keeper = systemd::keeper_of(slice);
     read_facts(
-        keeper, [next](const systemd::UnitFacts&) { next(); },
+        keeper, [others](const systemd::UnitFacts&) { others(); },
         [=, this](const model::Error&) {
             auto call = systemd::start_keeper(
                 bus_, slice,
                 std::string(model::trim(machine_.root.read("sys/devices/system/cpu/possible").value_or(""))));
-            if (!call) return next();
-            await_start(job, keeper, std::move(*call), next);
+            if (!call) return others();
+            await_start(job, keeper, std::move(*call), others);
         });
 }
 
@@ -164,9 +170,9 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease, .process = process, .polls_left = kPolls});
     const bool joins = lease.state == model::LeaseState::active;
     switch (lease.confinement.kind) {
-        case ConfinementKind::scope: return joins ? attach(job) : ensure_keeper(job, [=, this] { start_scope(job); });
-        case ConfinementKind::unit: return joins ? verify(job) : ensure_keeper(job, [=, this] { set_unit(job); });
-        case ConfinementKind::slice: return joins ? join_slice(job) : ensure_keeper(job, [=, this] { set_slice(job); });
+        case ConfinementKind::scope: return joins ? attach(job) : ensure_keepers(job, [=, this] { start_scope(job); });
+        case ConfinementKind::unit: return joins ? verify(job) : ensure_keepers(job, [=, this] { set_unit(job); });
+        case ConfinementKind::slice: return joins ? join_slice(job) : ensure_keepers(job, [=, this] { set_slice(job); });
         case ConfinementKind::affinity:
         case ConfinementKind::none: return track(job);
     }

@@ -59,7 +59,8 @@ private:
     void finish(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
     void read_masks(const JobPtr& job) const;
-    void ensure_keeper(const JobPtr& job, const std::function<void()>& next);
+    void ensure_keepers(const JobPtr& job, const std::function<void()>& next);
+    void ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next);
     void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started);
     void start_scope(const JobPtr& job);
     void send_scope(const JobPtr& job);

@@ -38,5 +38,9 @@ assert grep -q '"reason": "out of memory: 1 process killed at the lease' <("$ctl
 echo "── the bystander"
 assert_eq "$(cat /sys/fs/cgroup/system.slice/bystander.service/cgroup.procs)" "$bystander" "its processes"
 assert grep -qx 'oom_kill 0' /sys/fs/cgroup/system.slice/bystander.service/memory.events
+
+echo "── the same without a lease: it is the bystander that the kernel takes"
+systemd-run --quiet --wait --unit=hog2 -p AllowedMemoryNodes=1 -p MemorySwapMax=0 tail /dev/zero || true
+assert test "$(cat /sys/fs/cgroup/system.slice/bystander.service/cgroup.procs 2>/dev/null)" != "$bystander"
 systemctl stop bystander
-systemctl reset-failed hog 2>/dev/null || true
+systemctl reset-failed hog hog2 2>/dev/null || true
