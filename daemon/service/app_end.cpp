@@ -128,7 +128,7 @@ int App::loop() {
 void App::finish() {
     if (!daemon_) return;
     server_->unlink_socket();
-    if (options_.keep_leases && bus_ && sd_bus_is_open(bus_.get()) <= 0)
+    if (options_.keep_leases && !stopping_ && bus_ && sd_bus_is_open(bus_.get()) <= 0)
         log::event(log::Level::error, log::kDegraded, "the bus is gone; leaving, to be started again");
     const bool clean = core::idle(state()) && daemon_->journal_works();
     // A clean journal is one line, the counter of ids: they never repeat within a boot.

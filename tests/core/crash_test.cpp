@@ -15,6 +15,7 @@ using model::KnobKey;
 using model::LeaseState;
 using test::Crash;
 using test::FakeMachine;
+using test::until_crash;
 
 constexpr KnobKey kBalancing{.knob = Knob::numa_balancing};
 constexpr KnobKey kThp{.knob = Knob::thp_enabled};
@@ -63,10 +64,7 @@ TEST(Crash, AtEveryActionTheMachineComesBackWhenTheHoldersAreDead) {
         SCOPED_TRACE(n);
         auto machine = start();
         machine.crash_after = n;
-        try {
-            scenario(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, scenario);
         machine.alive.clear();
         machine.restart();
         machine.settle();
@@ -80,10 +78,7 @@ TEST(Crash, AtEveryActionLiveLeasesAreKeptAndTheMachineComesBackAfterThem) {
         SCOPED_TRACE(n);
         auto machine = start();
         machine.crash_after = n;
-        try {
-            scenario(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, scenario);
         const auto held = core::replay(machine.journal, machine.reports);
         for (const auto& [id, lease] : held.leases)
             if (lease.state == LeaseState::active) machine.alive.insert(id);
@@ -109,10 +104,7 @@ TEST(Crash, DyingAgainWhileRecoveringIsRecoveredToo) {
             SCOPED_TRACE(std::to_string(n) + " then " + std::to_string(again));
             auto machine = start();
             machine.crash_after = n;
-            try {
-                scenario(machine);
-            } catch (const Crash&) {
-            }
+            until_crash(machine, scenario);
             machine.alive.clear();
             try {
                 std::vector<std::string> ignored;
@@ -153,10 +145,7 @@ TEST(Crash, AtEveryActionAUnitAndTheMasksOfThreadsComeBack) {
         SCOPED_TRACE(n);
         auto machine = service();
         machine.crash_after = n;
-        try {
-            lease_of_service(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, lease_of_service);
         machine.alive.clear();
         machine.restart();
         machine.settle();
@@ -178,10 +167,7 @@ TEST(Crash, AJournalCutInsideOneAppendIsRecoveredToo) {
         auto machine = start();
         machine.keep_whole_journal = true;
         machine.cut_journal_at = kept;
-        try {
-            scenario(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, scenario);
         machine.alive.clear();
         machine.restart();
         machine.settle();
@@ -195,10 +181,7 @@ TEST(Crash, ShutdownPutsEverythingBackUnderLiveWorkloads) {
         SCOPED_TRACE(n);
         auto machine = start();
         machine.crash_after = n;
-        try {
-            scenario(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, scenario);
         machine.restart();
         machine.handle(core::Shutdown{});
         machine.settle();
@@ -213,10 +196,7 @@ TEST(Crash, AShutdownThatKeepsLeasesLosesNothingWhereverItComes) {
         SCOPED_TRACE(n);
         auto machine = start();
         machine.crash_after = n;
-        try {
-            scenario(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, scenario);
         machine.restart();
         machine.crash_after.reset();
         const auto before = machine.state.leases;

@@ -18,6 +18,7 @@ using model::LeaseState;
 using model::Micros;
 using test::Crash;
 using test::FakeMachine;
+using test::until_crash;
 
 constexpr KnobKey kBalancing{.knob = Knob::numa_balancing};
 constexpr const char* kHold = "name=llama node=0 numa-balancing=off required=numa-balancing";
@@ -269,10 +270,7 @@ TEST(ParkingCrash, AtEveryActionParkedLeasesAreKeptForTheirGraceAndTheMachineCom
         SCOPED_TRACE(n);
         auto machine = start();
         machine.crash_after = n;
-        try {
-            scenario(machine);
-        } catch (const Crash&) {
-        }
+        until_crash(machine, scenario);
         const auto held = core::replay(machine.journal, machine.reports);
         machine.alive.clear();
         machine.restart();
@@ -295,10 +293,7 @@ TEST(ParkingCrash, DyingAgainWhileRecoveringIsRecoveredToo) {
             SCOPED_TRACE(std::to_string(n) + " then " + std::to_string(again));
             auto machine = start();
             machine.crash_after = n;
-            try {
-                scenario(machine);
-            } catch (const Crash&) {
-            }
+            until_crash(machine, scenario);
             machine.alive.clear();
             try {
                 std::vector<std::string> ignored;

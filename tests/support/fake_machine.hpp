@@ -105,6 +105,15 @@ private:
     std::string acquired_;  ///< by the last input
 };
 
+/// Runs a scenario to its end, or until the daemon dies in it.
+template <typename Scenario>
+void until_crash(FakeMachine& machine, const Scenario& scenario) {
+    try {
+        scenario(machine);
+    } catch (const Crash&) {
+    }
+}
+
 /// "--node 0 numa-balancing=off required=numa-balancing": fields of a request separated by blanks.
 model::Request request(const std::string& fields);
 
