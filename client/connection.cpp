@@ -1,6 +1,7 @@
 #include "client/connection.hpp"
 
 #include <sys/wait.h>
+#include <systemd/sd-event.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -130,11 +131,18 @@ struct Pending {
     }
 };
 
-std::uint64_t now_usec() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(now.tv_nsec) / 1'000;
-}
+/// Calls `progress` every `interval`.
+struct Timer {
+    std::function<void()> progress;
+    std::uint64_t interval = 0;
+
+    static int due(sd_event_source* source, std::uint64_t /*usec*/, void* userdata) {
+        const auto& self = *static_cast<Timer*>(userdata);
+        if (self.progress) self.progress();
+        const int set = sd_event_source_set_time_relative(source, self.interval);
+        return set < 0 ? set : sd_event_source_set_enabled(source, SD_EVENT_ONESHOT);
+    }
+};
 
 }  // namespace
 
@@ -145,26 +153,22 @@ Result<Dict> Connection::wait(const std::string& id, const char* until, model::M
     if (sd_bus_message_append(call->get(), "ss", id.c_str(), until) < 0)
         return fail(Errc::invalid_request, "'" + id.substr(0, 64) + "' is not text");
     Pending pending;
+    Timer timer{.progress = progress, .interval = static_cast<std::uint64_t>(interval.count())};
+    constexpr std::uint64_t kAccuracy = 100'000;
+    sd_event* loop = nullptr;
+    int r = sd_event_default(&loop);
+    const std::unique_ptr<sd_event, bus::Deleter<sd_event_unref>> event(loop);
+    sd_event_source* source = nullptr;
+    if (r >= 0)
+        r = sd_event_add_time_relative(loop, &source, CLOCK_BOOTTIME, timer.interval, kAccuracy, Timer::due, &timer);
+    const std::unique_ptr<sd_event_source, bus::Deleter<sd_event_source_disable_unref>> due(source);
     sd_bus_slot* raw = nullptr;
-    if (const int sent = sd_bus_call_async(bus_.get(), &raw, call->get(), Pending::done, &pending, UINT64_MAX);
-        sent < 0)
-        return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, sent));
+    if (r >= 0) r = sd_bus_call_async(bus_.get(), &raw, call->get(), Pending::done, &pending, UINT64_MAX);
     const bus::Slot slot(raw);
-    const auto step = static_cast<std::uint64_t>(interval.count());
-    auto due = now_usec() + step;
-    while (!pending.answer) {
-        const int did = sd_bus_process(bus_.get(), nullptr);
-        if (did < 0) return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, did));
-        if (did > 0) continue;
-        const auto now = now_usec();
-        if (now >= due) {
-            if (progress) progress();
-            due = now_usec() + step;
-            continue;  // a call of `progress` may have brought the answer along
-        }
-        if (const int waited = sd_bus_wait(bus_.get(), due - now); waited < 0 && waited != -EINTR)
-            return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, waited));
-    }
+    if (r >= 0) r = sd_bus_attach_event(bus_.get(), loop, SD_EVENT_PRIORITY_NORMAL);
+    while (r >= 0 && !pending.answer) r = sd_event_run(loop, UINT64_MAX);
+    sd_bus_detach_event(bus_.get());
+    if (!pending.answer) return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, r));
     return *pending.answer;
 }
 

@@ -148,14 +148,4 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
     return left;
 }
 
-void add_offline_cpus(const Root& root, const Root& proc_root, const std::string& cgroup2, const std::string& cgroup,
-                      const model::CpuSet& online, const model::CpuSet& possible) {
-    if (online == possible) return;
-    const auto facts = read_cgroup_facts(root, cgroup2, cgroup);
-    if (!facts) return;
-    for (const int pid : facts->pids)
-        for (const int tid : numbers(proc_root, std::to_string(pid) + "/task"))
-            if (read_mask(proc_root, pid, tid) == online) set_mask(tid, possible);
-}
-
 }  // namespace numalease::host

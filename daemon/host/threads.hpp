@@ -28,9 +28,4 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
                                                     const std::vector<model::ThreadMask>& masks,
                                                     const std::string& spared);
 
-/// Threads of `cgroup` with just the `online` CPUs get all the `possible` ones: a mask that the kernel took from a
-/// cpuset lacks what is offline, and once the cpuset is gone nothing adds it when it comes back (seen on 6.12).
-void add_offline_cpus(const Root& root, const Root& proc_root, const std::string& cgroup2, const std::string& cgroup,
-                      const model::CpuSet& online, const model::CpuSet& possible);
-
 }  // namespace numalease::host

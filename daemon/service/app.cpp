@@ -168,7 +168,11 @@ void App::assemble(core::State state) {
             std::move(state));
         workers_.emplace(event_.get(), done);
         effects_.emplace(*machine_, *observer_, *workers_, *confiner_, *holders_, done);
-        if (machine_->is_real()) hotplug_.start(event_.get(), [this] { daemon_->submit(core::Tick{}); });
+        if (machine_->is_real())
+            hotplug_.start(event_.get(), [this] {
+                confiner_->keep_controller();
+                daemon_->submit(core::Tick{});
+            });
     }
     manager_.emplace(Manager::Parts{.daemon = daemon_ ? &*daemon_ : nullptr,
                                     .state = current,

@@ -1,9 +1,11 @@
 #include "service/confine.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <filesystem>
 
 #include "host/threads.hpp"
 #include "service/log.hpp"
@@ -93,38 +95,6 @@ void Confiner::read_masks(const JobPtr& job) const {
     add_masks_of_shields(job);
 }
 
-/// Where a kernel loses threads' masks whenever the cpuset controller comes or goes, a service without a process beside
-/// the lease keeps it in use, so that it comes once and does not go; one on each level, as a user's slice goes with his
-/// last session. The threads that were read before get their masks back.
-void Confiner::ensure_keepers(const JobPtr& job, const std::function<void()>& next) {
-    if (!machine_.is_real() || !host::loses_thread_masks(machine_.root)) return next();
-    const auto& it = job->lease.confinement;
-    // A shield's own slice, and a named one, are not the caller's.
-    const bool system = it.kind == ConfinementKind::slice || it.shield.kind == model::ShieldKind::slice;
-    if (system) return ensure_keeper(job, {"system.slice"}, next);
-    std::vector<std::string> slices;
-    for (const auto& level : std::filesystem::path(job->lease.caller.cgroup))
-        if (level.extension() == ".slice") slices.push_back(level);
-    ensure_keeper(job, std::move(slices), next);
-}
-
-void Confiner::ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next) {
-    if (slices.empty()) return next();
-    const auto slice = std::move(slices.back());
-    slices.pop_back();
-    const auto others = [=, this] { ensure_keeper(job, slices, next); };
-    const auto keeper = systemd::keeper_of(slice);
-    read_facts(
-        keeper, [others](const systemd::UnitFacts&) { others(); },
-        [=, this](const model::Error&) {
-            auto call = systemd::start_keeper(
-                bus_, slice,
-                std::string(model::trim(machine_.root.read("sys/devices/system/cpu/possible").value_or(""))));
-            if (!call) return others();
-            await_start(job, keeper, std::move(*call), others);
-        });
-}
-
 /// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
 /// unit asks (a cron job, a script in a service), the lease is that process's own, or it would never end.
 void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
@@ -190,25 +160,28 @@ void Confiner::send_scope(const JobPtr& job) {
     job->polls_left = kPolls;
     auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(job->lease));
     if (!call) return give_up(job, call.error());
-    await_start(job, unit, std::move(*call), [=, this] { verify(job); });
+    await_start(
+        job, unit, std::move(*call), [=, this] { verify(job); },
+        [=, this](model::Error error) { give_up(job, std::move(error)); });
 }
 
 /// systemd answers before the unit is there: its job says when it is.
-void Confiner::await_start(const JobPtr& job, const std::string& unit, bus::Message call,
-                           std::function<void()> started) {
-    starting_[unit] = {job, std::move(started)};
+void Confiner::await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started,
+                           const std::function<void(model::Error)>& failed) {
+    starting_.emplace(unit, Start{.job = job, .started = std::move(started), .failed = failed});
     const auto waits = [=, this] {
-        const auto found = starting_.find(unit);
-        if (found == starting_.end() || found->second.job != job) return false;
+        const auto [begin, end] = starting_.equal_range(unit);
+        const auto found = std::find_if(begin, end, [&](const auto& it) { return it.second.job == job; });
+        if (found == end) return false;
         starting_.erase(found);
         return true;
     };
-    later_.call(bus_, std::move(call), kJobTimeout, [=, this](Result<sd_bus_message*> reply) {
+    later_.call(bus_, std::move(call), kJobTimeout, [=](Result<sd_bus_message*> reply) {
         if (!reply && waits())
-            give_up(job, {Errc::io, "systemd did not start " + unit + ": " + reply.error().detail, reply.error().err});
+            failed({Errc::io, "systemd did not start " + unit + ": " + reply.error().detail, reply.error().err});
     });
-    later_.after(kJobTimeout, [=, this] {
-        if (waits()) give_up(job, {Errc::io, "systemd did not finish starting " + unit + " in 30 s"});
+    later_.after(kJobTimeout, [=] {
+        if (waits()) failed({Errc::io, "systemd did not finish starting " + unit + " in 30 s"});
     });
 }
 
@@ -219,14 +192,11 @@ int Confiner::on_job_removed(sd_bus_message* message, void* data, sd_bus_error* 
     const char* unit = nullptr;
     const char* result = nullptr;
     if (sd_bus_message_read(message, "uoss", &id, &path, &unit, &result) < 0) return 0;
-    const auto found = self->starting_.find(unit);
-    if (found == self->starting_.end()) return 0;
-    const auto start = std::move(found->second);
-    self->starting_.erase(found);
-    if (std::string_view(result) != "done")
-        self->give_up(start.job, {Errc::io, std::string("systemd could not start ") + unit + ": " + result});
-    else
-        start.started();
+    for (auto start = self->starting_.extract(unit); start; start = self->starting_.extract(unit))
+        if (std::string_view(result) != "done")
+            start.mapped().failed({Errc::io, std::string("systemd could not start ") + unit + ": " + result});
+        else
+            start.mapped().started();
     return 0;
 }
 
@@ -349,10 +319,24 @@ void Confiner::raise_memlock(const Job& job) const {
                    {{"LEASE", job.lease.id}, {"ERRNO", std::to_string(errno)}});
 }
 
-void Confiner::forget(const model::Lease& lease) const {
-    if (lease.confinement.kind != ConfinementKind::affinity || lease.confinement.cgroup.empty()) return;
-    if (!lease.confinement.cgroup.ends_with("/numalease-" + lease.id)) return;
-    (void)host::remove_tracking_cgroup(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
+void Confiner::forget(const model::Lease& lease) {
+    const auto& it = lease.confinement;
+    if (it.cgroup.empty()) return;
+    if (it.kind == ConfinementKind::affinity && it.cgroup.ends_with("/numalease-" + lease.id))
+        (void)host::remove_tracking_cgroup(machine_.root, machine_.cgroup2, it.cgroup);
+    if (it.kind != ConfinementKind::slice || !available_) return;
+    // Older systemd makes the folder of a slice when its properties are set, also where nothing runs in it.
+    const auto remove = [this, path = machine_.cgroup2 + it.cgroup] {
+        unlinkat(machine_.root.fd(), path.c_str(), AT_REMOVEDIR);
+    };
+    read_facts(
+        it.unit,
+        [remove](const systemd::UnitFacts& facts) {
+            if (facts.sub_state == "dead") remove();
+        },
+        [remove](const model::Error& error) {
+            if (systemd::is_not_loaded(error)) remove();
+        });
 }
 
 void Confiner::set_properties(const std::string& unit, const systemd::Settings& settings, Next next) {

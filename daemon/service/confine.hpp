@@ -35,8 +35,10 @@ public:
     void unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology);
     /// Whether the unit of a parked lease has ended for good; the answer is Done::unit_is_over.
     void ask_unit(std::uint64_t op, const model::Lease& lease);
-    /// Removes the tracking cgroup of a lease that is over. What is still populated stays.
-    void forget(const model::Lease& lease) const;
+    /// Removes the tracking cgroup of a lease that is over, and the folder of a slice that nobody is in.
+    void forget(const model::Lease& lease);
+    /// A CPU has gone or come: what the last lease's end would take from others' threads is kept from now on.
+    void keep_controller();
 
 private:
     /// One operation under way.
@@ -61,7 +63,8 @@ private:
     void read_masks(const JobPtr& job) const;
     void ensure_keepers(const JobPtr& job, const std::function<void()>& next);
     void ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next);
-    void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started);
+    void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started,
+                     const std::function<void(model::Error)>& failed);
     void start_scope(const JobPtr& job);
     void send_scope(const JobPtr& job);
     void attach(const JobPtr& job);
@@ -120,9 +123,10 @@ private:
     struct Start {
         JobPtr job;
         std::function<void()> started;
+        std::function<void(model::Error)> failed;
     };
-    std::map<std::string, Start> starting_;  ///< by unit, until systemd's job for it is over
-    std::vector<JobPtr> unloaded_;           ///< wait until systemd has forgotten a drop-in
+    std::multimap<std::string, Start> starting_;  ///< by unit, until systemd's job for it is over
+    std::vector<JobPtr> unloaded_;                ///< wait until systemd has forgotten a drop-in
     bool reloading_ = false;
 };
 

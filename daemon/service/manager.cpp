@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::size_t kMaxWaits = 16384;
 constexpr std::ptrdiff_t kMaxWaitsOfSender = 32;
-constexpr std::size_t kMaxQuestionsOfUser = 16;
+constexpr std::size_t kMaxAskedOfUser = 16;
+constexpr std::size_t kMaxWaitingOfUser = 256;
 
 Result<std::string> read_text(const Held& call) {
     const char* text = nullptr;
@@ -119,23 +120,48 @@ void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who,
     if (parts_.daemon == nullptr)
         return reply_error(call, {Errc::denied, "this numa-leased only answers questions (--read-only)"});
     const auto uid = who->caller.uid;
-    std::erase_if(questions_, [](const auto& it) { return it.second.expired(); });
-    if (uid != 0 && questions_.count(uid) >= kMaxQuestionsOfUser)
+    in_turn(call, uid, [=, this, next = std::move(next), busy = token_] {
+        parts_.authoriser->check(
+            call, who->caller, actions, parts_.site->config.group, [=, this, busy = busy](Result<void> verdict) {
+                // A question to polkit takes as long as a person does: whoever asked must still be there.
+                if (verdict && !host::pidfd_alive(who->pidfd.get())) verdict = fail(Errc::denied, "the caller is gone");
+                if (verdict) {
+                    next();
+                } else {
+                    parts_.denials->say(uid, "denied", verdict.error().detail);
+                    reply_error(call, verdict.error());
+                }
+                end_turn(uid);
+            });
+    });
+}
+
+/// No user keeps polkit, and through it everybody else, busy: so many of his calls are looked into at a time, and the
+/// others wait for those.
+void Manager::in_turn(const Held& call, unsigned uid, std::function<void()> ask) {
+    auto& turn = turns_[uid];
+    if (turn.waiting.size() >= kMaxWaitingOfUser)
         return reply_error(
-            call, {Errc::quota, parts_.accounts->user_name(uid) + " has " + std::to_string(kMaxQuestionsOfUser) +
+            call, {Errc::quota, parts_.accounts->user_name(uid) + " has " + std::to_string(kMaxWaitingOfUser) +
                                     " calls that wait for polkit already; answer or end one first"});
-    const auto question = std::make_shared<int>();
-    questions_.emplace(uid, question);
-    parts_.authoriser->check(
-        call, who->caller, std::move(actions), parts_.site->config.group,
-        [=, this, next = std::move(next), busy = token_, question = question](Result<void> verdict) {
-            // A question to polkit takes as long as a person does: whoever asked must still be
-            // there.
-            if (verdict && !host::pidfd_alive(who->pidfd.get())) verdict = fail(Errc::denied, "the caller is gone");
-            if (verdict) return next();
-            parts_.denials->say(uid, "denied", verdict.error().detail);
-            reply_error(call, verdict.error());
-        });
+    turn.waiting.push_back(std::move(ask));
+    begin_turns(uid);
+}
+
+void Manager::begin_turns(unsigned uid) {
+    auto& turn = turns_[uid];
+    while (!turn.waiting.empty() && (uid == 0 || turn.asked < kMaxAskedOfUser)) {
+        const auto ask = std::move(turn.waiting.front());
+        turn.waiting.pop_front();
+        ++turn.asked;
+        ask();
+    }
+}
+
+void Manager::end_turn(unsigned uid) {
+    --turns_[uid].asked;
+    begin_turns(uid);
+    if (const auto& turn = turns_[uid]; turn.asked == 0 && turn.waiting.empty()) turns_.erase(uid);
 }
 
 /// Whoever holds a lease, and root, may end it or enter it; anybody else needs `manage`.

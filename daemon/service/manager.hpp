@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -61,6 +62,11 @@ private:
         model::LeaseId lease;
         std::shared_ptr<Identity> who;
     };
+    /// A user's calls that need a verdict.
+    struct Turn {
+        std::size_t asked = 0;
+        std::deque<std::function<void()>> waiting;
+    };
     using Known = std::function<void(const std::shared_ptr<Identity>&)>;
 
     void acquire(const Held& call);
@@ -83,6 +89,9 @@ private:
     void identified(const Held& call, Known next);
     void authorised(const Held& call, const std::shared_ptr<Identity>& who, std::vector<Action> actions,
                     std::function<void()> next);
+    void in_turn(const Held& call, unsigned uid, std::function<void()> ask);
+    void begin_turns(unsigned uid);
+    void end_turn(unsigned uid);
     void as_owner(const Held& call, const model::LeaseId& id, Known next);
     void grant(const Held& call, const model::Request& request, const std::shared_ptr<Identity>& who);
     void lease_changed(const model::Lease* before, const model::Lease* after);
@@ -96,7 +105,7 @@ private:
     std::vector<Wait> waits_;
     std::map<std::uint64_t, PendingJoin> joins_;
     const core::State* removed_from_ = nullptr;  ///< while InterfacesRemoved is sent: where the object still is
-    std::multimap<unsigned, std::weak_ptr<int>> questions_;  ///< by uid: held by each call that polkit is asked about
+    std::map<unsigned, Turn> turns_;  ///< by uid
     Recent<std::monostate, std::vector<std::string>> rivals_{model::Micros(2'000'000)};  ///< a walk through /proc
     std::shared_ptr<int> token_ = std::make_shared<int>();  ///< held by every call that is being looked into
 };

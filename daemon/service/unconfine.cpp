@@ -155,11 +155,6 @@ void Confiner::restore_masks(const JobPtr& job) {
     const auto masks =
         core::masks_behind_shields(job->lease.confinement.masks, job->masks_now, core::shielded_cpus(state_()));
     (void)host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, masks, "");
-    const auto& it = job->lease.confinement;
-    const auto* cpus = model::find_setting(job->restored, model::UnitProperty::cpus);
-    if (cpus != nullptr && cpus->prior.empty())
-        host::add_offline_cpus(machine_.root, machine_.proc, machine_.cgroup2,
-                               it.cgroup.empty() ? job->lease.caller.cgroup : it.cgroup, job->online, job->possible);
     finish(job);
 }
 

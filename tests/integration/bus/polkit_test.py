@@ -72,14 +72,22 @@ class Polkit(bed.Case):
         with self.fails('Denied', 'org.numalease1.acquire'):
             self.client.answer(question)
 
-    def test_a_user_has_no_more_than_sixteen_questions_open(self):
+    def test_of_a_user_sixteen_calls_are_asked_about_and_others_wait(self):
         self.bed.decide(acquire='silent')
-        for _ in range(16):
-            self.client.send('Acquire', 'a{sv}', {'cores': '1'})
-        with self.fails('Quota', '16 calls that wait for polkit', self.user):
-            self.client.acquire(cores='1')
+        questions = [self.client.send('Acquire', 'a{sv}', {'cores': '1'}) for _ in range(17)]
         self.assertEqual(self.bed.connect().active(cores='1')['state'], 'active')  # others go on
         self.assertEqual(len(self.asked(16)), 16)
+        self.bed.polkit.kill()
+        for question in questions:
+            with self.fails('Denied', 'org.numalease1.acquire'):
+                self.client.answer(question)
+
+    def test_a_user_has_a_bounded_number_of_calls_that_wait(self):
+        self.bed.decide(acquire='silent')
+        for _ in range(16 + 256):
+            self.client.send('Acquire', 'a{sv}', {'cores': '1'})
+        with self.fails('Quota', '256 calls that wait for polkit', self.user):
+            self.client.acquire(cores='1')
 
     def test_who_leaves_while_polkit_thinks_gets_nothing(self):
         self.bed.decide(acquire='silent')

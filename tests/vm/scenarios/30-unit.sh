@@ -40,8 +40,7 @@ cat >/run/lt <<EOF
 [ ! -e /run/lt.without ] || exec sleep 1000
 exec $ctl run --node 1 -- sh -c 'echo seen inside; sleep 1001 & exec sleep 1000'
 EOF
-chmod +x /run/lt
-make "ExecStart=/run/lt
+make "ExecStart=/bin/sh /run/lt
 MemoryMax=300M
 TasksMax=50
 CPUQuota=150%

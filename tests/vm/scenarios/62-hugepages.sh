@@ -35,6 +35,10 @@ refused() {
     wait_for 20 pools_are "0 3 0 0 "
     assert reads /proc/sys/kernel/numa_balancing 1
 }
+# Held by somebody: so much that the node cannot have it all, and not so much that it never could.
+mkdir -p /run/held
+mount -t tmpfs -o size=100%,mpol=bind:1 none /run/held
+fallocate -l 300M /run/held/file
 refused 78 4000M 'node1: 2000 pages asked, node 1 has room for [0-9]+'
 refused 75 680M 'node1.*340.*[0-9]+'
 
@@ -44,6 +48,8 @@ message=$("$ctl" run --node 0-1 --hugepages 2M=2M..680M@1 -- sh -c "$shown" 2>&1
 echo "$message"
 assert grep -Eq '[1-9][0-9]+ of 340 pages' <<<"$message"
 wait_for 20 pools_are "0 3 0 0 "
+
+umount /run/held
 
 echo "── a fragmented node: compacted, or said to fall short"
 # Every second page of most of it stays in use: 3 is FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 285 fallocate(2).

@@ -62,9 +62,9 @@ echo "── forty exclusive leases of both: no CPU is ever two people's"
 install -m 1777 -d /run/held
 # shellcheck disable=SC2016 # for the shell in the lease
 holding='log=/run/held/$NUMA_LEASE_ID; echo "$(date +%s%N) + $NUMA_LEASE_CPUS" >$log; sleep 0.$(($$ % 9)); echo "$(date +%s%N) -" >>$log'
-# Ten at a time: no more than 16 of a user's calls wait for polkit.
+# All at once: of a user's calls 16 wait for polkit, and the others for those.
 # shellcheck disable=SC2016 # for the shell there
-many='seq 20 | xargs -P 10 -I @@ sh -c "exec numa-leasectl run -q --cores \$((@@ % 3 + 1)) --wait=forever -- sh -c \"\$1\"" start "$1"'
+many='seq 20 | xargs -P 20 -I @@ sh -c "exec numa-leasectl run -q --cores \$((@@ % 3 + 1)) --wait=forever -- sh -c \"\$1\"" start "$1"'
 start=$SECONDS
 as_user alice sh -c "$many" many "$holding" &
 as_user bob sh -c "$many" many "$holding" &

@@ -96,7 +96,7 @@ snapshot() {
         grep -Ev 'session-.*scope|numa-lease-keeper-' | sort | sed 's/^/file /' || true
     systemctl show --property=Id,AllowedCPUs,AllowedMemoryNodes,MemoryMax '*.service' '*.slice' |
         awk 'BEGIN { RS = ""; FS = "\n" } { gsub("\n", " "); print "unit " $0 }' |
-        grep -E '(AllowedCPUs|AllowedMemoryNodes|MemoryMax)=[0-9]' | sort || true
+        grep -E '(AllowedCPUs|AllowedMemoryNodes|MemoryMax)=[0-9]' | grep -v numa-lease-keeper- | sort || true
     find /sys/fs/cgroup -name cpuset.cpus.partition -exec grep -Hv '^member' {} + | sort || true
     for file in /proc/[0-9]*/task/[0-9]*/status; do
         awk -v task="${file%/status}" '
