@@ -1,7 +1,9 @@
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
 #include <chrono>
+#include <fstream>
 #include <memory>
+#include <sstream>
 
 #include "client/app.hpp"
 #include "client/enter.hpp"
@@ -51,6 +53,15 @@ int status(const Globals& globals) {
     return print(json_text(model::Dict{{"daemon", *state}, {"leases", *leases}, {"knobs", *knobs}}));
 }
 
+/// What `hold` has written for those that join: it knows the policy and the engine.
+std::string held_environment(const Globals& globals, const std::string& name) {
+    if (name.empty()) return {};
+    const std::ifstream file(environment_file(globals.endpoint.runtime_directory, name));
+    std::ostringstream text;
+    if (file) text << file.rdbuf();
+    return text.str();
+}
+
 int show_as(const Globals& globals, const std::string& id, const std::string& as) {
     auto daemon = reach(globals.endpoint, Need::looking);
     if (!daemon) return say_failure(daemon.error());
@@ -60,8 +71,9 @@ int show_as(const Globals& globals, const std::string& id, const std::string& as
     if (!topology) return say_failure(topology.error());
     const auto lease = model::lease_from_dict(*dict);
     if (!lease) return say_failure(lease.error());
-    const auto environment = joining_environment(load_library(), nullptr, "",
-                                                 facts_of(lease->id, lease->placement, lease->confinement, *topology));
+    auto environment = joining_environment(load_library(), nullptr, "",
+                                           facts_of(lease->id, lease->placement, lease->confinement, *topology));
+    if (const auto held = held_environment(globals, lease->request.name); !held.empty()) environment = held;
     if (!environment) return say_failure(environment.error());
     const auto text = joining_text(*lease, as, globals.endpoint.runtime_directory, *environment);
     return text ? print(*text) : say_failure(text.error());

@@ -96,7 +96,8 @@ Confinement choose_confinement(const model::Lease& lease, bool systemd) {
     return {.kind = ConfinementKind::slice,
             .unit = slice,
             .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
-                   " are inside from their start; only root can put them there"};
+                   " are inside from their start; only root can put them there; in a container without SYS_NICE no memory "
+                   "policy applies"};
 }
 
 void Stepper::choose_settings(Lease& lease) const {

@@ -84,8 +84,11 @@ class Polkit(bed.Case):
 
     def test_a_user_has_a_bounded_number_of_calls_that_wait(self):
         self.bed.decide(acquire='silent')
-        for _ in range(16 + 256):
-            self.client.send('Acquire', 'a{sv}', {'cores': '1'})
+        # A connection has no more than 128 replies outstanding.
+        for client in (self.bed.connect(user=NOBODY, group=NOBODY, extra_groups=[]) for _ in range(4)):
+            for _ in range((16 + 256) // 4):
+                client.send('Acquire', 'a{sv}', {'cores': '1'})
+            client.call('GetStatus')  # the others are there when this is answered
         with self.fails('Quota', '256 calls that wait for polkit', self.user):
             self.client.acquire(cores='1')
 

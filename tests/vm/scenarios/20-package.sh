@@ -43,7 +43,7 @@ echo "$message"
 assert_eq "$rc" 77 "exit status of a stranger"
 assert grep -q 'org.numalease1.acquire.*usermod -aG numa-lease alice' <<<"$message"
 assert as_user alice numa-leasectl list
-usermod -aG numa-lease alice
+members alice
 assert_eq "$(as_user alice numa-leasectl run --node 1 --numa-balancing off -- cat $balancing)" 0 "balancing in a member's lease"
 wait_for 10 reads $balancing 1
 rc=0

@@ -67,6 +67,7 @@ assert_eq "$(cat /sys/fs/cgroup/numalease.slice/cpuset.cpus.effective)" 0-7 "the
 assert grep -qx LLAMA_ARG_THREADS=2 /run/numa-lease/env/web
 granted=$(lease web)
 assert grep -Eq '^c[0-9]+ active [0-9]+$' <<<"$granted"
+assert_eq "$(numa-leasectl show web --as env)" "$(cat /run/numa-lease/env/web)" "--as env"
 assert grep -q "numalease-web.slice --env-file=/run/numa-lease/env/web" <<<"$(numa-leasectl show web --as docker)"
 assert grep -q "^hold\|numa-leasectl" /proc/"$(main_pid numa-lease@web)"/comm
 refute grep -q numalease "/proc/$(main_pid numa-lease@web)/cgroup"

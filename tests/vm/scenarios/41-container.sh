@@ -36,6 +36,7 @@ lease() {
 is_parked() { [[ $(lease "$1") == *parked ]]; }
 is_gone() { [[ $(systemctl show -P ActiveState "$1") == inactive ]]; }
 
+rm -f /run/one /run/two
 echo "── confined before its first instruction"
 container one numalease-box.slice &
 one=$!

@@ -9,7 +9,7 @@ systemctl cat numa-leased.service >/dev/null 2>&1 || {
     exit 0
 }
 fs=/sys/fs/cgroup
-usermod -aG numa-lease alice
+members alice
 wait_for 60 systemctl --quiet is-active numa-leased.service
 [[ -e $fs/cpuset.cpus.isolated ]] && older='' || older=yes # below Linux 6.7: one slice for all shields
 

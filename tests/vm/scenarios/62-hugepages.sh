@@ -10,7 +10,7 @@ pools() { for node in 0 1 2 3; do printf '%s ' "$(pool $node)"; done; }
 shown='for n in 0 1 2 3; do printf "%s " "$(cat /sys/devices/system/node/node$n/hugepages/hugepages-2048kB/nr_hugepages)"; done'
 # A failure leaves nothing in the way of others.
 clean_up() {
-    umount /run/fragments /run/huge
+    umount /run/fragments /run/held /run/huge || true
     echo 0 >/proc/sys/vm/nr_overcommit_hugepages
     for node in 0 1 2 3; do echo 0 >/sys/devices/system/node/node$node/hugepages/hugepages-2048kB/nr_hugepages; done
 } 2>/dev/null
@@ -116,4 +116,5 @@ assert_eq "$(pool 0)" 150 "pages under a hail of signals"
 kill $job
 wait $job || true
 wait_for 20 pools_are "0 0 0 0 "
+wait_for 20 no_leases
 assert_as_before "$before"

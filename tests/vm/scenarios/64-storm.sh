@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fifty times, at a random instant and under load, SIGKILL of the daemon, the client, the workload, or all three. At the
-# end the machine is as it was.
+# Fifty times, at a random instant and under load, SIGKILL of the daemon, the client, the workload, or all three; in a
+# session, in a unit, and behind a shield. At the end the machine is as it was.
 # set: full
 # timeout: 1500
 source "$(dirname "$0")/lib.sh"
@@ -23,18 +23,19 @@ kill_daemon() { systemctl kill --kill-whom=main --signal=KILL $service 2>/dev/nu
 
 # As after the last lease.
 is_quiet() {
-    no_leases && reads /proc/sys/kernel/numa_balancing 1 && [[ $(pool 0) == 0 && $(pool 2) == 0 ]]
+    no_leases && reads /proc/sys/kernel/numa_balancing 1 && [[ $(pool 2) == 0 && $(pool 3) == 0 ]]
 }
 
 hits=''
 for ((round = 1; round <= rounds; round++)); do
-    lease=("$ctl" run -q --node $((round % 2 * 2)) --numa-balancing off --hugepages 2M=16M --no-wait -- sleep 3000)
-    if ((RANDOM % 2)); then
-        place=session
-        as_root "${lease[@]}" >/dev/null 2>&1 &
-    else
-        place=unit
+    places=(session unit shield)
+    place=${places[RANDOM % 3]} shield=()
+    [[ $place != shield ]] || shield=(--shield)
+    lease=("$ctl" run -q --node $((round % 2 + 2)) "${shield[@]}" --numa-balancing off --hugepages 2M=16M --no-wait -- sleep 3000)
+    if [[ $place == unit ]]; then
         systemd-run --quiet --collect --unit="storm-$round" "${lease[@]}" 2>/dev/null &
+    else
+        as_root "${lease[@]}" >/dev/null 2>&1 &
     fi
     pause=$((RANDOM % 2500))
     sleep "$((pause / 1000)).$(printf %03d $((pause % 1000)))"
@@ -56,7 +57,7 @@ for ((round = 1; round <= rounds; round++)); do
             "$ctl" list
             "$ctl" knobs
             journalctl -qt numa-leased -n 30 --no-pager
-            fail "round $round, $whom in a $place after $pause ms: not as before within 60 s"
+            fail "round $round, $whom ($place) after $pause ms: not as before within 60 s"
         }
         sleep 0.1
     done

@@ -56,6 +56,9 @@ as_user() {
     ssh "$user@localhost" "$(printf '%q ' "$@")"
 }
 
+# members LIST: exactly these users are in the group.
+members() { gpasswd --members "$1" numa-lease; }
+
 # cgroup_of PID: its folder below /sys/fs/cgroup.
 cgroup_of() {
     sed -n 's|^0::|/sys/fs/cgroup|p' "/proc/$1/cgroup"
