@@ -115,7 +115,7 @@ void Manager::identified(const Held& call, Known next) {
         });
 }
 
-void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who, std::vector<Action> actions,
+void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who, const std::vector<Action>& actions,
                          std::function<void()> next) {
     if (parts_.daemon == nullptr)
         return reply_error(call, {Errc::denied, "this numa-leased only answers questions (--read-only)"});
@@ -171,7 +171,7 @@ void Manager::as_owner(const Held& call, const LeaseId& id, Known next) {
         if (!lease) return reply_error(call, lease.error());
         std::vector<Action> actions;
         if ((*lease)->caller.uid != who->caller.uid) actions.push_back(Action::manage);
-        authorised(call, who, std::move(actions), [next, who] { next(who); });
+        authorised(call, who, actions, [next, who] { next(who); });
     });
 }
 

@@ -87,7 +87,7 @@ private:
     model::Result<model::LeaseId> read_id(const Held& call) const;
     model::Result<void> check_limits(const model::Caller& caller) const;
     void identified(const Held& call, Known next);
-    void authorised(const Held& call, const std::shared_ptr<Identity>& who, std::vector<Action> actions,
+    void authorised(const Held& call, const std::shared_ptr<Identity>& who, const std::vector<Action>& actions,
                     std::function<void()> next);
     void in_turn(const Held& call, unsigned uid, std::function<void()> ask);
     void begin_turns(unsigned uid);
