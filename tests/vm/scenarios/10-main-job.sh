@@ -11,7 +11,6 @@ if systemctl cat "${units[@]}" >/dev/null 2>&1; then
 fi
 
 ctl=$SHARE/bin/numa-leasectl
-[[ -x $ctl ]] || ctl=numa-leasectl
 balancing=/proc/sys/kernel/numa_balancing
 pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 me=$(cgroup_of $$)
@@ -54,8 +53,7 @@ wait_for 5 has_cpus $$ 0-7
 refute test -e /run/numa-lease/log # systemd's daemon logs to the journal; none was started beside it
 
 echo "── from a login session: a scope inside the user's own slice"
-cat /root/.ssh/*.pub >>/root/.ssh/authorized_keys
-if session=$(as_user root "$ctl" run --node 2 --mempolicy bind -- sh -c "$inside"); then
+if session=$(as_root "$ctl" run --node 2 --mempolicy bind -- sh -c "$inside"); then
     echo "$session"
     assert_eq "$(head -n 3 <<<"$session" | tr '\n' ' ')" "4-5 2 2 4-5 2 " "the lease seen from inside"
     assert grep -Eq '^/user.slice/user-0.slice/numalease-c[0-9]+\.scope$' <<<"$session"

@@ -4,8 +4,6 @@
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 
-ctl=$SHARE/bin/numa-leasectl
-[[ -x $ctl ]] || ctl=$(command -v numa-leasectl)
 unit=lt.service
 files() { find /etc/systemd /run/systemd/system.control /run/systemd/transient -path "*$unit*" -type f -exec sha256sum {} + 2>/dev/null | sort; }
 properties() {
@@ -117,8 +115,6 @@ assert test "$(systemctl show -P MemoryMax $unit)" -gt $((300 << 20))
 systemctl stop $unit
 rm /dev/shm/large
 wait_for 30 no_lease
-no_daemon() { ! systemctl --quiet is-active numa-leased-on-demand.service; }
-wait_for 30 no_daemon # one that is just ending answers nobody
 
 echo "── a service waits only with Type=notify, for longer than its start may take"
 "$ctl" run --node 1 -- sleep 1000 &
@@ -143,7 +139,7 @@ assert_eq "$(systemctl show -P ActiveState $unit)" activating "while it waits"
 kill "$holder"
 is_up_or_over() { [[ $(systemctl show -P ActiveState $unit) != activating ]]; }
 is_up() { systemctl --quiet is-active $unit; }
-show_unit() { systemctl status --no-pager $unit || true; journalctl -u $unit -u numa-leased-on-demand -n 30 --no-pager; }
+show_unit() { systemctl status --no-pager $unit || true; journalctl -u $unit -u numa-leased -n 30 --no-pager; }
 wait_for 60 is_up_or_over
 is_up || show_unit
 assert runs sleep 2-3

@@ -3,16 +3,13 @@
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 
-ctl=$SHARE/bin/numa-leasectl
-[[ -x $ctl ]] || ctl=$(command -v numa-leasectl)
-cat /root/.ssh/*.pub >>/root/.ssh/authorized_keys
 slice=/sys/fs/cgroup/user.slice/user-0.slice
 
 echo "── the scope, and what bound the user still does"
-as_user root true
+as_root true
 systemctl set-property --runtime user-0.slice TasksMax=200 MemoryMax=1G
 # shellcheck disable=SC2016
-as_user root "$ctl" run --node 2 --memory 100M -- sh -c 'cut -d: -f3 /proc/self/cgroup; ulimit -l; sleep 1000' >/tmp/scope &
+as_root "$ctl" run --node 2 --memory 100M -- sh -c 'cut -d: -f3 /proc/self/cgroup; ulimit -l; sleep 1000' >/tmp/scope &
 has_two_lines() { [[ $(wc -l </tmp/scope) == 2 ]]; }
 wait_for 120 has_two_lines
 cat /tmp/scope
@@ -29,7 +26,7 @@ assert test "$(cat "$scope/memory.max")" -le $(((100 << 20) * 9 / 8 + (256 << 20
 
 echo "── exec enters it, from another session"
 # shellcheck disable=SC2016
-got=$(as_user root "$ctl" exec "$lease" -- sh -c 'cut -d: -f3 /proc/self/cgroup; sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status')
+got=$(as_root "$ctl" exec "$lease" -- sh -c 'cut -d: -f3 /proc/self/cgroup; sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status')
 assert_eq "$(tr '\n' ' ' <<<"$got")" "${scope#/sys/fs/cgroup} 4-5 " "the process that entered"
 
 echo "── daemon-reload changes nothing"
@@ -41,7 +38,7 @@ assert_eq "$(facts)" "$before" "the scope after a reload"
 echo "── a lease that cannot be leaves its caller where it was"
 # shellcheck disable=SC2016
 rc=0
-as_user root sh -c "$ctl run --no-wait --node 2 -- true; cut -d: -f3 /proc/self/cgroup" >/tmp/refused 2>&1 || rc=$?
+as_root sh -c "$ctl run --no-wait --node 2 -- true; cut -d: -f3 /proc/self/cgroup" >/tmp/refused 2>&1 || rc=$?
 cat /tmp/refused
 assert grep -q '/session-.*scope$' /tmp/refused
 

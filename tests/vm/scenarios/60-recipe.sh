@@ -100,5 +100,4 @@ echo "$bare"
 assert grep -q 'numa_balancing is enabled' /run/recipe.err
 assert_eq "$(field cpus "$bare")" 0,1,2,3,4,5,6,7 "CPUs that any thread might use"
 
-wait_for 20 test ! -e /run/numa-lease/socket -o "$ctl" = /usr/bin/numa-leasectl
 assert_as_before "$before"

@@ -108,8 +108,7 @@ echo "── signals while the pool grows: nothing is cut short"
 "$ctl" run --node 0 --hugepages 2M=300M -- sleep 1002 &
 job=$!
 while ! reads /proc/$job/comm sleep; do
-    pid=$(systemctl show -P MainPID numa-leased-on-demand.service numa-leased.service | grep -m1 '^[1-9]' || true)
-    [[ -z $pid ]] || kill -HUP "$pid" 2>/dev/null || true
+    kill -HUP "$(main_pid)" 2>/dev/null || true
     [[ -e /proc/$job ]] || fail "refused"
 done
 assert_eq "$(pool 0)" 150 "pages under a hail of signals"

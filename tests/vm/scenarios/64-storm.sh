@@ -15,11 +15,9 @@ for _ in 1 2; do
     nice sh -c 'while :; do :; done' &
 done
 
-service=numa-leased-on-demand.service
-[[ $ctl != /usr/bin/* ]] || service=numa-leased.service
 # shellcheck disable=SC2046 # words are wanted; there may be none, or one that has just ended
 kill_all() { kill -9 $(pgrep "$@") 2>/dev/null || true; }
-kill_daemon() { systemctl kill --kill-whom=main --signal=KILL $service 2>/dev/null || true; }
+kill_daemon() { systemctl kill --kill-whom=main --signal=KILL numa-leased 2>/dev/null || true; }
 
 # As after the last lease.
 is_quiet() {
@@ -61,7 +59,7 @@ for ((round = 1; round <= rounds; round++)); do
         }
         sleep 0.1
     done
-    systemctl reset-failed $service 2>/dev/null || true # its limit of starts is for real troubles
+    systemctl reset-failed numa-leased 2>/dev/null || true # its limit of starts is for real troubles
 done
 tr ' ' '\n' <<<"$hits" | sort | uniq -c
 wait_for 30 is_quiet

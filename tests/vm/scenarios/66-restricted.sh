@@ -42,16 +42,10 @@ assert grep -q 'set_mempolicy(bind).*CAP_SYS_NICE.*asked nodes 1, allowed' <<<"$
 wait_for 20 no_leases
 
 echo "── a daemon that may not write /proc/sys"
-if [[ $ctl == /usr/bin/* ]]; then
-    mkdir -p /run/systemd/system/numa-leased.service.d
-    printf '[Service]\nReadOnlyPaths=/proc/sys\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
-    systemctl daemon-reload
-    systemctl restart numa-leased.service
-else
-    wait_for 20 test ! -e /run/numa-lease/socket
-    systemd-run --quiet --unit=read-only-daemon -p ReadOnlyPaths=/proc/sys "${ctl%ctl}d" --bus none
-    wait_for 20 test -S /run/numa-lease/socket
-fi
+mkdir -p /run/systemd/system/numa-leased.service.d
+printf '[Service]\nReadOnlyPaths=/proc/sys\n' >/run/systemd/system/numa-leased.service.d/50-scenario.conf
+systemctl daemon-reload
+systemctl restart numa-leased.service
 try "$ctl" run --node 1 --numa-balancing off --no-wait -- echo not reached
 refute grep -qx 'not reached' <<<"$said"
 assert_eq $rc 125 "exit status of what was typed"
@@ -61,11 +55,7 @@ assert_eq $rc 0 "exit status of best effort"
 assert grep -q 'numa_balancing.*Read-only file system' <<<"$said"
 assert grep -q 'Cpus_allowed_list: 2-3 Mems_allowed_list: 1 8$' <<<"$said"
 wait_for 20 no_leases
-if [[ $ctl == /usr/bin/* ]]; then
-    rm -r /run/systemd/system/numa-leased.service.d
-    systemctl daemon-reload
-    systemctl restart numa-leased.service
-else
-    systemctl stop read-only-daemon.service
-fi
+rm -r /run/systemd/system/numa-leased.service.d
+systemctl daemon-reload
+systemctl restart numa-leased.service
 assert_as_before "$before"

@@ -52,8 +52,6 @@ assert reads $balancing 1
 assert_eq "$(cpus_of "$other")" 0-1 "CPUs of somebody else"
 
 echo "── a PID that another process has by now"
-service=numa-leased-on-demand.service
-[[ $ctl != /usr/bin/* ]] || service=numa-leased.service
 # In a cgroup that is not systemd's, so that the PID is all there is to go by.
 make_box
 systemd-run --quiet --collect --unit=box -p Delegate=yes bash /run/in-a-box "$ctl" run --node 3 --numa-balancing off -- sleep 4002
@@ -61,7 +59,7 @@ wait_for 60 pgrep -fx 'sleep 4002'
 old=$(pgrep -fx 'sleep 4002')
 assert reads $balancing 0
 # The daemon looks away while it happens, and then starts anew.
-systemctl kill --kill-whom=main --signal=STOP $service
+systemctl kill --kill-whom=main --signal=STOP numa-leased
 kill -9 "$old"
 wait_for 10 test ! -e "/proc/$old"
 until [[ ${new:-} == "$old" ]]; do
@@ -70,7 +68,7 @@ until [[ ${new:-} == "$old" ]]; do
     setsid sleep 4003 &
     new=$!
 done
-systemctl kill --kill-whom=main --signal=KILL $service
+systemctl kill --kill-whom=main --signal=KILL numa-leased
 wait_for 30 leases_but_one
 wait_for 10 reads $balancing 1
 assert_eq "$(cat "/proc/$new/comm") $(cpus_of "$new")" "sleep 0-7" "the new process with the old PID $old"

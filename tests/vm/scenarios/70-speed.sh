@@ -1,10 +1,10 @@
 #!/bin/bash
 # What a lease costs beside its peers, in one run: `systemd-run --scope` and `numactl`. Figures, no verdict on them: the
 # machine is emulated, so only the ratios say anything.
+# set: full
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 
-cat /root/.ssh/*.pub >>/root/.ssh/authorized_keys
 cat >/run/speed.py <<'EOF'
 import glob, os, re, signal, subprocess, sys, time
 
@@ -110,7 +110,5 @@ keeper.kill()
 keeper.wait()
 EOF
 
-ctl=$SHARE/bin/numa-leasectl
-[[ -x $ctl ]] || ctl=numa-leasectl
-as_user root python3 /run/speed.py "$ctl"
+as_root python3 /run/speed.py "$ctl"
 assert_eq "$(cat /proc/sys/kernel/numa_balancing)" 1 "balancing afterwards"

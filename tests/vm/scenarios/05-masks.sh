@@ -1,17 +1,16 @@
 #!/bin/bash
 # Threads keep their own affinity through the first lease, the last one and in between, also where the kernel loses it.
+# Before all other scenarios with leases: the first lease of a boot is what brings the cpuset controller.
 # set: full
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 
-ctl=$SHARE/bin/numa-leasectl
-[[ -x $ctl ]] || ctl=$(command -v numa-leasectl)
-cat /root/.ssh/*.pub >>/root/.ssh/authorized_keys
-echo "kernel $(uname -r); cpuset at first: '$(cat /sys/fs/cgroup/cgroup.subtree_control)'"
+echo "kernel $(uname -r); cpuset at first: '$(cat /sys/fs/cgroup/{,system.slice/}cgroup.subtree_control | tr '\n' ' ')'"
+rm -f /tmp/in
 
 systemd-run --quiet --unit=mask-service -p CPUAffinity="5 6" sleep 1000
 systemd-run --quiet --unit=mask-taskset taskset -c 1,7 sleep 1000
-as_user root taskset -c 3-4 sleep 1000 &
+as_root taskset -c 3-4 sleep 1000 &
 wait_for 60 pgrep -u root -f '^sleep 1000$'
 session() { pgrep -f '^taskset -c 3-4|^sleep 1000$' | while read -r pid; do grep -l session- "/proc/$pid/cgroup" >/dev/null 2>&1 && echo "$pid"; done | tail -n 1; }
 in_session() { local pid; pid=$(session) && [[ -n $pid && $(cat "/proc/$pid/comm") == sleep ]]; }
@@ -22,7 +21,7 @@ assert_eq "$(masks)" "5-6 1,7 3-4 " "masks at first"
 same() { [[ $(masks) == "5-6 1,7 3-4 " ]]; }
 
 echo "── a scope comes and goes"
-as_user root "$ctl" run --node 1 -- sh -c 'echo in >/tmp/in; sleep 1000' &
+as_root "$ctl" run --node 1 -- sh -c 'echo in >/tmp/in; sleep 1000' &
 wait_for 120 test -e /tmp/in
 assert_eq "$(masks)" "5-6 1,7 3-4 " "masks beside a scope"
 echo "cpuset now: '$(cat /sys/fs/cgroup/cgroup.subtree_control)' '$(cat /sys/fs/cgroup/user.slice/cgroup.subtree_control)'"
@@ -53,10 +52,21 @@ wait_for 20 back
 assert same
 systemctl stop mask-unit
 
-echo "── the daemon has gone, and masks are as at first"
-gone() { ! systemctl --quiet is-active numa-leased-on-demand.service; }
-wait_for 30 gone
+echo "── its user logs out, comes back and leases again"
+members alice
+for _ in 1 2; do
+    as_user alice "$ctl" run -q --node 2 -- true
+    assert_eq "$(masks)" "5-6 1,7 3-4 " "masks after the lease"
+    systemctl stop user-1001.slice
+    assert_eq "$(masks)" "5-6 1,7 3-4 " "masks after the logout"
+done
+members ""
+
+echo "── the daemon is stopped and started"
+systemctl restart numa-leased
+wait_for 30 no_lease
+systemctl stop numa-leased
 assert_eq "$(masks)" "5-6 1,7 3-4 " "masks after all"
-systemctl --no-legend list-units '*numalease*'
+systemctl start numa-leased
 systemctl stop mask-service mask-taskset
 kill "${pids[2]}"
