@@ -93,11 +93,12 @@ std::optional<model::Bytes> Stepper::memory_limit(const Lease& lease) const {
 Confinement choose_confinement(const model::Lease& lease, bool systemd) {
     if (lease.request.name.empty()) return choose_confinement(lease.caller, lease.id, systemd);
     const auto slice = "numalease-" + lease.request.name + ".slice";
-    return {.kind = ConfinementKind::slice,
-            .unit = slice,
-            .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
-                   " are inside from their start; only root can put them there; in a container without SYS_NICE no memory "
-                   "policy applies"};
+    return {
+        .kind = ConfinementKind::slice,
+        .unit = slice,
+        .why = "units with Slice=" + slice + " and containers with --cgroup-parent=" + slice +
+               " are inside from their start; only root can put them there; in a container without SYS_NICE no memory "
+               "policy applies"};
 }
 
 void Stepper::choose_settings(Lease& lease) const {

@@ -142,7 +142,8 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     switch (lease.confinement.kind) {
         case ConfinementKind::scope: return joins ? attach(job) : ensure_keepers(job, [=, this] { start_scope(job); });
         case ConfinementKind::unit: return joins ? verify(job) : ensure_keepers(job, [=, this] { set_unit(job); });
-        case ConfinementKind::slice: return joins ? join_slice(job) : ensure_keepers(job, [=, this] { set_slice(job); });
+        case ConfinementKind::slice:
+            return joins ? join_slice(job) : ensure_keepers(job, [=, this] { set_slice(job); });
         case ConfinementKind::affinity:
         case ConfinementKind::none: return track(job);
     }

@@ -10,7 +10,6 @@ namespace numalease::service {
 
 namespace {
 
-using model::ConfinementKind;
 using model::Errc;
 using model::Result;
 using model::ShieldKind;

@@ -12,8 +12,8 @@ namespace {
 
 constexpr const char* kPossible = "sys/devices/system/cpu/possible";
 
-/// Older kernels take threads' own masks whenever the controller comes or goes. All of them forget a CPU that is offline
-/// when it goes: the threads below do not get that CPU back with the others (seen on 6.12).
+/// Older kernels take threads' own masks whenever the controller comes or goes. All of them forget a CPU that is
+/// offline when it goes: the threads below do not get that CPU back with the others (seen on 6.12).
 bool loses_masks(const host::Root& root) {
     if (host::loses_thread_masks(root)) return true;
     const auto present = root.read("sys/devices/system/cpu/present");

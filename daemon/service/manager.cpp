@@ -121,18 +121,20 @@ void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who,
         return reply_error(call, {Errc::denied, "this numa-leased only answers questions (--read-only)"});
     const auto uid = who->caller.uid;
     in_turn(call, uid, [=, this, next = std::move(next), busy = token_] {
-        parts_.authoriser->check(
-            call, who->caller, actions, parts_.site->config.group, [=, this, busy = busy](Result<void> verdict) {
-                // A question to polkit takes as long as a person does: whoever asked must still be there.
-                if (verdict && !host::pidfd_alive(who->pidfd.get())) verdict = fail(Errc::denied, "the caller is gone");
-                if (verdict) {
-                    next();
-                } else {
-                    parts_.denials->say(uid, "denied", verdict.error().detail);
-                    reply_error(call, verdict.error());
-                }
-                end_turn(uid);
-            });
+        parts_.authoriser->check(call, who->caller, actions, parts_.site->config.group,
+                                 [=, this, busy = busy](Result<void> verdict) {
+                                     // A question to polkit takes as long as a person does: whoever asked must still be
+                                     // there.
+                                     if (verdict && !host::pidfd_alive(who->pidfd.get()))
+                                         verdict = fail(Errc::denied, "the caller is gone");
+                                     if (verdict) {
+                                         next();
+                                     } else {
+                                         parts_.denials->say(uid, "denied", verdict.error().detail);
+                                         reply_error(call, verdict.error());
+                                     }
+                                     end_turn(uid);
+                                 });
     });
 }
 
@@ -141,9 +143,9 @@ void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who,
 void Manager::in_turn(const Held& call, unsigned uid, std::function<void()> ask) {
     auto& turn = turns_[uid];
     if (turn.waiting.size() >= kMaxWaitingOfUser)
-        return reply_error(
-            call, {Errc::quota, parts_.accounts->user_name(uid) + " has " + std::to_string(kMaxWaitingOfUser) +
-                                    " calls that wait for polkit already; answer or end one first"});
+        return reply_error(call,
+                           {Errc::quota, parts_.accounts->user_name(uid) + " has " + std::to_string(kMaxWaitingOfUser) +
+                                             " calls that wait for polkit already; answer or end one first"});
     turn.waiting.push_back(std::move(ask));
     begin_turns(uid);
 }

@@ -105,7 +105,7 @@ private:
     std::vector<Wait> waits_;
     std::map<std::uint64_t, PendingJoin> joins_;
     const core::State* removed_from_ = nullptr;  ///< while InterfacesRemoved is sent: where the object still is
-    std::map<unsigned, Turn> turns_;  ///< by uid
+    std::map<unsigned, Turn> turns_;             ///< by uid
     Recent<std::monostate, std::vector<std::string>> rivals_{model::Micros(2'000'000)};  ///< a walk through /proc
     std::shared_ptr<int> token_ = std::make_shared<int>();  ///< held by every call that is being looked into
 };
