@@ -20,7 +20,7 @@ masks() { for pid in "${pids[@]}"; do cpus_of "$pid"; done | tr '\n' ' '; }
 assert_eq "$(masks)" "5-6 1,7 3-4 " "masks at first"
 same() { [[ $(masks) == "5-6 1,7 3-4 " ]]; }
 
-echo "── a scope comes and goes"
+echo "── a scope comes and goes (case 49)"
 as_root "$ctl" run --node 1 -- sh -c 'echo in >/tmp/in; sleep 1000' &
 wait_for 120 test -e /tmp/in
 assert_eq "$(masks)" "5-6 1,7 3-4 " "masks beside a scope"
@@ -33,7 +33,7 @@ for scope in $(scopes); do systemctl stop "$scope"; done
 wait_for 30 no_lease
 assert_eq "$(masks)" "5-6 1,7 3-4 " "masks after a scope"
 
-echo "── a unit, with a thread of its own mask inside"
+echo "── a unit, with a thread of its own mask inside, and one without (cases 47, 49)"
 cat >/run/unit-mask <<X
 taskset -c 2,6 sleep 1002 &
 $ctl run --node 1 -- sleep 4
@@ -50,6 +50,7 @@ wait_for 60 no_lease
 back() { [[ $(cpus_of "$(inner)") == 2,6 ]]; }
 wait_for 20 back
 assert same
+assert_eq "$(cpus_of "$(systemctl show -P MainPID mask-unit)")" 0-7 "the unit's main process"
 systemctl stop mask-unit
 
 echo "── its user logs out, comes back and leases again"

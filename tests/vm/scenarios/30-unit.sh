@@ -30,7 +30,7 @@ make() { # LINES of [Service]
     systemctl daemon-reload
 }
 
-echo "── with limits of its own, a child, and an administrator's drop-in with the very name of ours"
+echo "── with limits of its own, a child, and an administrator's drop-in with the very name of ours (cases 48, 50)"
 mkdir -p /etc/systemd/system/$unit.d
 printf '[Service]\nCPUWeight=50\n' >/etc/systemd/system/$unit.d/50-AllowedCPUs.conf
 cat >/run/lt <<EOF
@@ -81,7 +81,7 @@ rm /run/lt.without
 check_as_before "$files" "$before"
 systemctl stop $unit
 
-echo "── a runtime prior is written back into its own file"
+echo "── a runtime prior is written back into its own file (case 48)"
 systemctl set-property --runtime $unit AllowedCPUs=0-5 MemoryMax=2G
 prior_files=$(files) prior=$(properties)
 systemctl start $unit
@@ -106,7 +106,7 @@ systemctl stop $unit
 check_as_before "$own_files" "$own"
 rm /etc/systemd/system/$unit.d/60-own.conf
 
-echo "── the pages of a large unit are not made to move"
+echo "── the pages of a large unit are not made to move (case 57)"
 make "ExecStart=sh -c 'head -c 300M /dev/zero >/dev/shm/large && exec $ctl run --node 1 -- sleep 1000'"
 systemctl start $unit
 wait_for 120 runs sleep 2-3

@@ -24,6 +24,12 @@ assert_eq "$(cat $slice/memory.max)" $((1 << 30)) "the user's memory"
 echo "MemoryMax of the scope: $(systemctl show -P MemoryMax "$unit"), in force $(cat "$scope/memory.max")"
 assert test "$(cat "$scope/memory.max")" -le $(((100 << 20) * 9 / 8 + (256 << 20)))
 
+echo "── no ancestor is narrowed (case 51)"
+for above in "$slice" "${slice%/*}"; do
+    assert_eq "$(cat "$above/cpuset.cpus" "$above/cpuset.mems" | tr -d '\n')" "" "cpuset of $above"
+    assert_eq "$(cat "$above/cpuset.cpus.effective" "$above/cpuset.mems.effective" | tr '\n' ' ')" "0-7 0-3 " "in force in $above"
+done
+
 echo "── exec enters it, from another session"
 # shellcheck disable=SC2016
 got=$(as_root "$ctl" exec "$lease" -- sh -c 'cut -d: -f3 /proc/self/cgroup; sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status')

@@ -32,7 +32,7 @@ told
 assert grep -q "limit of 100M" <(told)
 assert grep -q '"reason": "out of memory: 1 process killed at the lease' <("$ctl" --json list)
 
-echo "── the bystander"
+echo "── the bystander (case 52)"
 assert_eq "$(cat /sys/fs/cgroup/system.slice/bystander.service/cgroup.procs)" "$bystander" "its processes"
 assert grep -qx 'oom_kill 0' /sys/fs/cgroup/system.slice/bystander.service/memory.events
 

@@ -47,7 +47,7 @@ printf '%s\n' '[Service]' 'Slice=numalease-web.slice' "ExecStart=/bin/sh -c '$in
 sed -i "s/\\\$1/\$\$1/g" $units/{bound,joined}.service
 systemctl daemon-reload
 
-echo "── names"
+echo "── names (case 55)"
 message=$(numa-leasectl hold web-2 --node 1 2>&1) && fail "a dash was taken"
 assert grep -q "inside another lease" <<<"$message"
 assert_rc 66 numa-leasectl hold nothing

@@ -76,6 +76,6 @@ wait_for 60 no_leases
 refute ls -d /run/systemd/system.control/numalease-*
 refute test -e /sys/fs/cgroup/numalease.slice/numalease-box.slice
 
-echo "── a container's client under the launcher is refused with the lines to use"
+echo "── a container's client under the launcher is refused with the lines to use (case 56)"
 message=$(numa-leasectl run -- docker run image 2>&1) && fail "docker run was started"
 assert grep -q -- "--cgroup-parent=numalease-NAME.slice" <<<"$message"

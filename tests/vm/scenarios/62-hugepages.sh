@@ -91,7 +91,7 @@ assert grep -Eq "hugepages.*3 .*(in use|pinned|still)" /run/knobs
 rm /run/huge/file
 wait_for 60 pools_are "0 0 0 0 "
 
-echo "── a bystander's surplus pages stay surplus"
+echo "── a bystander's surplus pages stay surplus (case 53)"
 echo 16 >/proc/sys/vm/nr_overcommit_hugepages
 numactl --membind=2 fallocate -l 16M /run/huge/bystander
 assert_eq "$(pool 2) $(pool 2 surplus_hugepages)" "8 8" "pages and surplus of node 2"
@@ -104,7 +104,7 @@ wait_for 10 pools_are "0 0 0 0 "
 echo 0 >/proc/sys/vm/nr_overcommit_hugepages
 umount /run/huge
 
-echo "── signals while the pool grows: nothing is cut short"
+echo "── signals while the pool grows: nothing is cut short (case 54)"
 "$ctl" run --node 0 --hugepages 2M=300M -- sleep 1002 &
 job=$!
 while ! reads /proc/$job/comm sleep; do
