@@ -153,7 +153,6 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
     std::erase(state_.queue, lease.id);
-    const bool touched = has_touched_machine(lease);
     lease.state = LeaseState::ending;
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
@@ -161,7 +160,7 @@ void Stepper::begin_ending(Lease& lease, std::string reason) {
     lease.parked.reset();
     state_.unit_asks.erase(lease.id);
     let_everything_go(lease);
-    if (touched && !is_unconfining(lease.id)) unconfine(lease.id);
+    take_off(lease);
 }
 
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
@@ -205,12 +204,20 @@ void Stepper::lease_op_done(const Done& done) {
     }
     if (!done.note.empty() && std::ranges::find(lease.notes, done.note) == lease.notes.end())
         lease.notes.push_back(done.note);
-    if (unconfines || lease.state != LeaseState::preparing) {
-        if (done.error) return late_op_failed(lease, *done.error, unconfines);
-        if (!unconfines) return;
+    if (unconfines) {
+        if (done.error) return late_op_failed(lease, *done.error, true);
         state_.unit_retries.erase(lease.id);
         lease.confinement.prior_known = false;
         lease.confinement.shield = {};
+        lease.confinement.masks.clear();
+        return;
+    }
+    if (lease.state != LeaseState::preparing) {
+        // It was ended, or parked, while it was being confined: what has come of that is taken off now.
+        if (lease.stage == Stage::confine && done.confinement.kind != ConfinementKind::none)
+            lease.confinement = done.confinement;
+        if (done.error) late_op_failed(lease, *done.error, false);
+        if (lease.state == LeaseState::ending || is_parked_unit(lease)) take_off(lease);
         return;
     }
     switch (lease.stage) {
@@ -263,6 +270,13 @@ void Stepper::retry_units() {
         retry.at = model::Micros(0);
         unconfine(id);
     }
+}
+
+/// What is under way for a lease might still confine it: taking off waits for that.
+void Stepper::take_off(const Lease& lease) {
+    const auto confines = [&](const auto& op) { return op.second == lease.id && !state_.joins.contains(op.first); };
+    if (!has_touched_machine(lease) || is_unconfining(lease.id)) return;
+    if (std::ranges::none_of(state_.lease_ops, confines)) unconfine(lease.id);
 }
 
 void Stepper::unconfine(const model::LeaseId& id) {

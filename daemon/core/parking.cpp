@@ -45,10 +45,14 @@ void Stepper::park(Lease& lease, const std::string& why) {
     lease.reason = why + "; kept for " + model::duration_text(lease.request.grace);
     lease.holders.clear();
     lease.parked = now_;
-    if (lease.confinement.kind != ConfinementKind::unit) return;
+    if (!is_parked_unit(lease)) return;
     // The mask must be off before the unit's next run, which may be by another command.
-    if (has_touched_machine(lease) && !is_unconfining(lease.id)) unconfine(lease.id);
+    take_off(lease);
     ask_unit(lease.id);
+}
+
+bool Stepper::is_parked_unit(const Lease& lease) {
+    return lease.parked && lease.confinement.kind == ConfinementKind::unit;
 }
 
 void Stepper::unpark(Lease& lease) {
@@ -77,9 +81,11 @@ bool Stepper::unit_answered(const Done& done) {
 
 void Stepper::look_at_parked(Lease& lease) {
     const auto facts = observed_.named.find(lease.id);
-    if (lease.expires && *lease.expires <= now_.boot) return begin_ending(lease, "its time is up");
+    const bool inhabited = facts != observed_.named.end() && facts->second.inhabited;
+    if (lease.expires && *lease.expires <= now_.boot)  // whoever runs in it gets his signals
+        return inhabited ? unpark(lease) : begin_ending(lease, "its time is up");
     if (lease.parked->boot + lease.request.grace <= now_.boot) {
-        if (facts != observed_.named.end() && facts->second.inhabited) return unpark(lease);
+        if (inhabited) return unpark(lease);
         return begin_ending(lease, "nobody took it up again within " + model::duration_text(lease.request.grace));
     }
     const auto ask = state_.unit_asks.find(lease.id);
@@ -127,6 +133,8 @@ bool Stepper::take_up_named(const Acquire& input) {
             return answer(Errc::not_now, "the lease '" + name + "' (" + id + ") is held by process " +
                                              std::to_string(lease.caller.process.pid) +
                                              " already; to end it: numa-leasectl stop " + name);
+        if (lease.signals_sent != 0)
+            return answer(Errc::not_now, "the lease '" + name + "' (" + id + ") is being stopped; ask again");
         if (leases_the_same(lease.request, input.request)) {
             unpark(lease);
             lease.caller = input.caller;

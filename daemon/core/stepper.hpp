@@ -124,12 +124,14 @@ private:
     void retry_units();
     void look_for_offline_cpus();
     void drop_old_ended();
+    void take_off(const model::Lease& lease);
     void unconfine(const model::LeaseId& id);
     bool is_unconfining(const model::LeaseId& id) const;
     std::uint64_t lease_op(const model::LeaseId& id);
 
     // parking.cpp: leases whose holder may come back
     static bool may_come_back(const model::Lease& lease);
+    static bool is_parked_unit(const model::Lease& lease);
     void park(model::Lease& lease, const std::string& why);
     void unpark(model::Lease& lease);
     void recover_active(model::Lease& lease, bool alive);

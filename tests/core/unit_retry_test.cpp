@@ -56,6 +56,53 @@ TEST(UnitRetry, AnEndingWaitsUntilItsUnitIsPutBack) {
     EXPECT_TRUE(idle(step.next));
 }
 
+/// The same lease while it is being confined, by operation 7.
+State being_confined() {
+    auto state = with_unit();
+    auto& lease = state.leases.at("c1");
+    lease.state = LeaseState::preparing;
+    lease.stage = model::Stage::confine;
+    state.lease_ops[7] = "c1";
+    state.next_op = 8;
+    return state;
+}
+
+TEST(UnitRetry, WhatIsStillBeingConfinedIsPutBackWhenThatIsOver) {
+    auto step = core::step(being_confined(), HolderGone{"c1"}, {}, at(1'000));
+    EXPECT_EQ(step.next.leases.at("c1").state, LeaseState::ending);
+    EXPECT_TRUE(step.effects.empty()) << "it would be confined after it was put back";
+    auto confined = step.next.leases.at("c1").confinement;
+    confined.effective_cpus = model::CpuSet{0};
+    step = core::step(step.next, Done{.op = 7, .confinement = confined}, {}, at(2'000));
+    const auto op = unconfine_of(step);
+    ASSERT_NE(op, 0U);
+    EXPECT_EQ(step.next.leases.at("c1").confinement.effective_cpus, model::CpuSet{0});
+    step = core::step(step.next, Done{.op = op}, {}, at(3'000));
+    EXPECT_EQ(step.next.leases.at("c1").state, LeaseState::refused);
+    EXPECT_TRUE(idle(step.next));
+}
+
+TEST(UnitRetry, ALeaseParkedWhileItIsConfinedAnewIsPutBackWhenThatIsOver) {
+    auto state = being_confined();
+    auto& lease = state.leases.at("c1");
+    lease.started = at(500);
+    lease.request.grace = microseconds(60'000'000);
+    auto step = core::step(state, HolderGone{"c1"}, {}, at(1'000));
+    ASSERT_TRUE(step.next.leases.at("c1").parked);
+    EXPECT_EQ(step.effects.size(), 1U) << "only its unit is asked about";
+    step = core::step(step.next, Done{.op = 7, .error = kRefused}, {}, at(2'000));
+    EXPECT_NE(unconfine_of(step), 0U);
+}
+
+TEST(UnitRetry, AnOrderlyRestartKeepsALeaseThatIsTakenUpAgain) {
+    auto state = being_confined();
+    auto& lease = state.leases.at("c1");
+    lease.started = at(500);
+    lease.request.grace = microseconds(60'000'000);
+    const auto step = core::step(state, Shutdown{.keeps_leases = true}, {}, at(1'000));
+    EXPECT_EQ(step.next.leases.at("c1").state, LeaseState::preparing);
+}
+
 TEST(UnitRetry, ARefusalIsReportedOnceAndNobodyIsKeptWaitingForEver) {
     auto step = core::step(with_unit(), HolderGone{"c1"}, {}, at(1'000));
     std::size_t reports = 0;
