@@ -142,6 +142,12 @@ void Stepper::settle_settings(Lease& lease, model::Bytes unit_memory) {
 /// A service that asks again in another run of its unit: the lease of the former run is over, whatever its cgroup
 /// looks like, and its masks say nothing about what the new one may use.
 void Stepper::start_new_run(model::Caller& caller) {
+    const auto parent = state_.leases.find(caller.parent);
+    if (parent != state_.leases.end() && is_parked_unit(parent->second)) {  // whoever is in there now is its next run
+        caller.allowed_cpus |= parent->second.caller.allowed_cpus;
+        caller.allowed_nodes |= parent->second.caller.allowed_nodes;
+        caller.parent.clear();
+    }
     if (caller.invocation.empty()) return;
     const auto unit = system_service(caller.cgroup);
     for (auto& [id, other] : state_.leases) {

@@ -92,12 +92,11 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
                 return;
             }
             if (lease.confinement.prior_known) return;  // never put back since its last run: the first prior wins
-            if (auto chosen = confinement_of(lease)) {
-                lease.confinement = std::move(*chosen);
-            } else {
-                fail_lease(lease, chosen.error());
+            if (auto refusal = shield_refusal(lease)) {
+                fail_lease(lease, *refusal);
                 return;
             }
+            lease.confinement = *confinement_of(lease);
             choose_settings(lease);
             if (model::is_unit(lease.confinement.kind) || lease.confinement.shield.kind != model::ShieldKind::none ||
                 (lease.confinement.kind == ConfinementKind::scope && observed_.loses_masks))
@@ -230,6 +229,10 @@ void Stepper::lease_op_done(const Done& done) {
             break;
         case Stage::inspect:
         case Stage::confine:
+            if (done.error && lease.stage == Stage::inspect && leave_shield_out(lease, *done.error)) {
+                lease.stage = Stage::hugepages;  // and look again
+                break;
+            }
             if (done.error) {
                 fail_lease(lease, *done.error);
                 break;

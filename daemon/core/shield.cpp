@@ -72,11 +72,16 @@ model::Result<Confinement> Stepper::confinement_of(const Lease& lease) const {
 /// Whether a shield can be had is known at once: waiting would not bring it. One that a policy brought is left out.
 std::optional<model::Error> Stepper::shield_refusal(Lease& lease) const {
     const auto confinement = confinement_of(lease);
-    if (confinement) return std::nullopt;
-    if (model::is_required(lease.request, "shield")) return confinement.error();
+    if (confinement || leave_shield_out(lease, confinement.error())) return std::nullopt;
+    return confinement.error();
+}
+
+/// Returns whether the lease can go on without.
+bool Stepper::leave_shield_out(Lease& lease, const model::Error& why) const {
+    if (!lease.request.shield || model::is_required(lease.request, "shield")) return false;
     lease.request.shield = false;
-    lease.notes.push_back(confinement.error().detail + "; left out");
-    return std::nullopt;
+    lease.notes.push_back(why.detail + "; left out");
+    return true;
 }
 
 /// A unit that turned out not to be ours to confine has no shield either.

@@ -144,6 +144,7 @@ private:
     // shield.cpp
     model::Result<model::Confinement> confinement_of(const model::Lease& lease) const;
     std::optional<model::Error> shield_refusal(model::Lease& lease) const;
+    bool leave_shield_out(model::Lease& lease, const model::Error& why) const;
     void shield_settled(model::Lease& lease);
     void shield_done(model::Lease& lease);
 

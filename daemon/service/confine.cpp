@@ -98,14 +98,17 @@ void Confiner::read_masks(const JobPtr& job) const {
 /// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
 /// unit asks (a cron job, a script in a service), the lease is that process's own, or it would never end.
 void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
-    const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease});
-    if (auto free = look_for_shield(lease); !free) return give_up(job, free.error());
-    if (lease.confinement.kind == ConfinementKind::scope) {  // not there yet
+    const auto job = std::make_shared<Job>(Job{.op = op, .lease = lease, .polls_left = kShieldPolls});
+    await_room_for_shield(job, [=, this] { inspect_unit(job); });
+}
+
+void Confiner::inspect_unit(const JobPtr& job) {
+    if (job->lease.confinement.kind == ConfinementKind::scope) {  // not there yet
         read_masks(job);
         return finish(job);
     }
     read_facts(
-        lease.confinement.unit,
+        job->lease.confinement.unit,
         [=, this](const systemd::UnitFacts& facts) {
             note_priors(job, facts);
             auto& it = job->lease.confinement;

@@ -13,6 +13,8 @@
 
 namespace numalease::service {
 
+constexpr std::uint64_t kShieldPolls = 40;  ///< 2 s together: as long as systemd takes to remove a cgroup
+
 /// Puts confinement in force through systemd, reads it back from the effective files, and takes it away again.
 /// Which kind a lease gets is core's decision; this only carries it out.
 ///
@@ -59,6 +61,7 @@ private:
     using Next = std::function<void(model::Result<sd_bus_message*>)>;
 
     void finish(const JobPtr& job);
+    void inspect_unit(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
     void read_masks(const JobPtr& job) const;
     void ensure_keepers(const JobPtr& job, const std::function<void()>& next);
@@ -92,7 +95,7 @@ private:
     [[nodiscard]] bool is_in_force(const Job& job, const host::CgroupFacts& facts) const;
     void raise_memlock(const Job& job) const;
     // confine_shield.cpp
-    [[nodiscard]] model::Result<void> look_for_shield(const model::Lease& lease) const;
+    void await_room_for_shield(const JobPtr& job, const std::function<void()>& next);
     [[nodiscard]] systemd::Surroundings surroundings_of(const model::Lease& lease) const;
     [[nodiscard]] model::CpuSet cpus_of_slice(const model::Shield& shield) const;
     void await_shield_slice(const JobPtr& job);

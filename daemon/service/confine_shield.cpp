@@ -22,13 +22,17 @@ std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(s
 
 }  // namespace
 
-/// Before anything of it is recorded as ours: nobody else holds these CPUs for himself.
-Result<void> Confiner::look_for_shield(const model::Lease& lease) const {
-    const auto& shield = lease.confinement.shield;
-    if (shield.kind == ShieldKind::none) return {};
-    auto why = host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield.cgroup, lease.placement.cpus);
-    if (why.empty()) return {};
-    return model::fail(Errc::not_now, "shield: " + why);
+/// Before anything of it is recorded as ours: nobody else holds these CPUs for himself. The last lease on them may just
+/// be over, and its cgroup be on its way out.
+void Confiner::await_room_for_shield(const JobPtr& job, const std::function<void()>& next) {
+    const auto& shield = job->lease.confinement.shield;
+    if (shield.kind == ShieldKind::none) return next();
+    const auto why =
+        host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield.cgroup, job->lease.placement.cpus);
+    if (why.empty()) return next();
+    constexpr std::uint64_t kLookAgain = 50'000;
+    if (job->polls_left-- > 0) return later_.after(kLookAgain, [=, this] { await_room_for_shield(job, next); });
+    give_up(job, {Errc::not_now, "shield: " + why});
 }
 
 /// The shield's slice is made with the first scope in it. Later ones find it, and make it larger when they are in.

@@ -27,12 +27,16 @@ bool loses_masks(const host::Root& root) {
 void Confiner::ensure_keepers(const JobPtr& job, const std::function<void()>& next) {
     if (!available_ || !machine_.is_real() || !loses_masks(machine_.root)) return next();
     const auto& it = job->lease.confinement;
+    if (it.kind != model::ConfinementKind::scope && !model::is_unit(it.kind)) return next();
     // A shield's own slice, and a named one, are not the caller's.
     const bool system = it.kind == model::ConfinementKind::slice || it.shield.kind == model::ShieldKind::slice;
     if (system) return ensure_keeper(job, {"system.slice"}, next);
+    // What is below the first unit is not the system manager's, and its names are the user's.
     std::vector<std::string> slices;
-    for (const auto& level : std::filesystem::path(job->lease.caller.cgroup))
-        if (level.extension() == ".slice") slices.push_back(level);
+    for (const auto& level : std::filesystem::path(job->lease.caller.cgroup).relative_path()) {
+        if (level.extension() != ".slice") break;
+        slices.push_back(level);
+    }
     ensure_keeper(job, std::move(slices), next);
 }
 
@@ -55,8 +59,7 @@ void Confiner::ensure_keeper(const JobPtr& job, std::vector<std::string> slices,
 
 void Confiner::keep_controller() {
     for (const auto& [id, lease] : state_().leases)
-        if (lease.state == model::LeaseState::active && model::is_unit(lease.confinement.kind))
-            ensure_keepers(std::make_shared<Job>(Job{.lease = lease}), [] {});
+        if (lease.state == model::LeaseState::active) ensure_keepers(std::make_shared<Job>(Job{.lease = lease}), [] {});
 }
 
 }  // namespace numalease::service

@@ -120,6 +120,7 @@ void Manager::authorised(const Held& call, const std::shared_ptr<Identity>& who,
     if (parts_.daemon == nullptr)
         return reply_error(call, {Errc::denied, "this numa-leased only answers questions (--read-only)"});
     const auto uid = who->caller.uid;
+    if (uid == 0 || actions.empty()) return next();
     in_turn(call, uid, [=, this, next = std::move(next), busy = token_] {
         parts_.authoriser->check(call, who->caller, actions, parts_.site->config.group,
                                  [=, this, busy = busy](Result<void> verdict) {
@@ -151,19 +152,22 @@ void Manager::in_turn(const Held& call, unsigned uid, std::function<void()> ask)
 }
 
 void Manager::begin_turns(unsigned uid) {
-    auto& turn = turns_[uid];
-    while (!turn.waiting.empty() && (uid == 0 || turn.asked < kMaxAskedOfUser)) {
-        const auto ask = std::move(turn.waiting.front());
-        turn.waiting.pop_front();
-        ++turn.asked;
+    // Without polkit the verdict is there at once, and with it the turn may be over and gone.
+    for (auto at = turns_.find(uid);
+         at != turns_.end() && !at->second.waiting.empty() && at->second.asked < kMaxAskedOfUser;
+         at = turns_.find(uid)) {
+        const auto ask = std::move(at->second.waiting.front());
+        at->second.waiting.pop_front();
+        ++at->second.asked;
         ask();
     }
 }
 
 void Manager::end_turn(unsigned uid) {
-    --turns_[uid].asked;
+    auto& turn = turns_[uid];
+    --turn.asked;
+    if (turn.asked == 0 && turn.waiting.empty()) turns_.erase(uid);
     begin_turns(uid);
-    if (const auto& turn = turns_[uid]; turn.asked == 0 && turn.waiting.empty()) turns_.erase(uid);
 }
 
 /// Whoever holds a lease, and root, may end it or enter it; anybody else needs `manage`.
@@ -183,6 +187,7 @@ Result<void> Manager::check_limits(const model::Caller& caller) const {
     unsigned queued = 0;
     for (const auto& [id, lease] : parts_.state().leases) {
         if (lease.caller.uid != caller.uid || model::is_over(lease.state)) continue;
+        if (model::is_unit(lease.confinement.kind) && lease.caller.cgroup == caller.cgroup) continue;  // to be taken up
         ++(lease.state == LeaseState::queued ? queued : leases);
     }
     const auto& config = parts_.site->config;

@@ -16,8 +16,8 @@ using model::ConfinementKind;
 using model::Errc;
 using model::Result;
 
-constexpr std::uint64_t kLookAgain = 20'000;
-constexpr std::uint64_t kLooks = 150;  ///< 3 s together: a service that is being stopped takes its time
+constexpr std::uint64_t kLookAgain = 250'000;
+constexpr std::uint64_t kLooks = 12;  ///< 3 s together: a service that is being stopped takes its time
 
 /// Where systemd puts a slice: each dash opens a level, "numalease-foo.slice" is /numalease.slice/numalease-foo.slice.
 std::string cgroup_of_slice(const std::string& slice) { return "/numalease.slice/" + slice; }
@@ -100,8 +100,8 @@ void Confiner::look_at_unit(const JobPtr& job) {
             if (!over && job->polls_left-- > 0) return later_.after(kLookAgain, [=, this] { look_at_unit(job); });
             answer_about_unit(job, over.value_or(false));
         },
-        // Not loaded, or systemd does not answer: for what nobody can say to come back, nobody is kept waiting.
-        [=, this](const model::Error&) { answer_about_unit(job, true); });
+        // While systemd does not answer, it is not known to be over.
+        [=, this](const model::Error& error) { answer_about_unit(job, systemd::is_not_loaded(error)); });
 }
 
 }  // namespace numalease::service

@@ -92,6 +92,7 @@ void Confiner::put_back(const JobPtr& job) {
                          it.unit + " was set by somebody else meanwhile and is left alone";
     }
     if (job->restored.empty()) return restore_masks(job);
+    job->polls_left = kPolls;
     widen(job);
 }
 
@@ -129,7 +130,7 @@ void Confiner::await_widened(const JobPtr& job) {
     const auto* cpus = model::find_setting(job->restored, model::UnitProperty::cpus);
     model::IndexSet target;
     if (cpus != nullptr) target = model::CpuSet::parse(cpus->prior).value_or(model::CpuSet());
-    if (cpus != nullptr && target.empty()) target = job->online;
+    if (cpus != nullptr && target.empty()) target = job->online - core::shielded_cpus(state_());
     // A slice above may bound the unit more tightly; then the deadline ends the wait, and nothing is lost by it.
     if (!facts->effective_cpus.covers(target) && job->polls_left-- > 0)
         return later_.after(kPollUsec, [=, this] { await_widened(job); });

@@ -33,6 +33,20 @@ TEST(Shield, ContradictsSharing) {
     EXPECT_TRUE(model::validate(test::request("shield=yes")));
 }
 
+TEST(Shield, IsLeftOutWhereItsPlaceIsTakenAndOnlyAPolicyAskedForIt) {
+    auto machine = machine_with(ShieldKind::path);
+    machine.shield_in_the_way = "other.slice has CPUs 4 for itself";
+    EXPECT_EQ(machine.acquire("node=1 shield=yes required=shield", 1001), "c1");
+    EXPECT_EQ(machine.lease("c1").state, LeaseState::refused);
+    const auto id = machine.acquire("node=1 shield=yes", 1001);
+    const auto& lease = machine.lease(id);
+    EXPECT_EQ(lease.state, LeaseState::active);
+    EXPECT_EQ(lease.confinement.shield.kind, ShieldKind::none);
+    EXPECT_EQ(lease.confinement.why.find("partition"), std::string::npos) << lease.confinement.why;
+    ASSERT_FALSE(lease.notes.empty());
+    EXPECT_NE(lease.notes[0].find("left out"), std::string::npos) << lease.notes[0];
+}
+
 // ── Where it can be had ──────────────────────────────────────────────────────────────────────────────────────────
 
 TEST(Shield, OfASessionIsItsOwnScopeWhereTheKernelHandsCpusDownThePath) {

@@ -154,6 +154,8 @@ void FakeMachine::shield(const core::Confine& effect, model::Confinement& confin
 
 core::Done FakeMachine::inspect(const core::InspectUnit& effect) const {
     core::Done done{.op = effect.op, .confinement = state.leases.at(effect.lease).confinement};
+    if (!shield_in_the_way.empty() && done.confinement.shield.kind != model::ShieldKind::none)
+        done.error = model::Error{model::Errc::not_now, "shield: " + shield_in_the_way, 0};
     done.confinement.prior_known = true;
     done.confinement.whole_unit = whole_unit;
     for (auto& setting : done.confinement.settings)

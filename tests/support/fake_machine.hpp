@@ -47,6 +47,7 @@ public:
     std::string cgroup;                               ///< of every caller
     std::map<std::string, model::CpuSet> partitions;  ///< by cgroup
     std::string partition_problem;                    ///< the kernel does not make one, and says this
+    std::string shield_in_the_way;                    ///< why no partition can be begun
     std::set<std::string> alive;                      ///< leases whose holder lives
     std::map<model::UnitProperty, std::string> unit;  ///< properties of the one unit there is
     std::map<int, model::CpuSet> masks;               ///< of threads; odd ones are in that unit

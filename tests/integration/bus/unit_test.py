@@ -195,7 +195,7 @@ class Unit(bed.Case):
         self.bed.start_daemon()
         self.assertEqual(self.watcher.wait(lease['id'], 'ended')['state'], 'ended')
         self.assertEqual(self.bed.balancing(), '1')
-        self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')
+        eventually(lambda: self.bed.shown(cgroup, 'cpuset.cpus.effective') == '0-7')
         self.assertEqual(self.dropins(), [])
 
     def test_a_lease_that_lives_is_adopted_by_the_next_daemon_and_nothing_is_set_again(self):
@@ -222,7 +222,8 @@ class Unit(bed.Case):
         self.bed.behave(self.watcher, 'normal')
         self.bed.put(f'{CGROUP2.lstrip("/")}{cgroup}/cpuset.cpus.effective', '0-7')
         lease = second.wait(lease, 'active')
-        self.assertEqual([it['prior'] for it in lease['confinement']['settings']], ['', '', ''], 'what we wrote is no prior')
+        self.assertEqual([it['prior'] for it in lease['confinement']['settings']], ['', '', ''],
+                         f'what we wrote is no prior: {lease}')
         self.end(second, lease)
         self.assertEqual(self.bed.allowed_cpus(self.watcher, NAME), [])
         self.assertEqual(self.bed.shown(cgroup, 'cpuset.cpus.effective'), '0-7')
@@ -245,7 +246,7 @@ class Unit(bed.Case):
 
     def test_an_ending_without_systemd_is_made_up_for_when_it_is_back(self):
         client, cgroup = self.bed.service()
-        client.active(cores='1', numa_balancing='off')
+        client.active(cores='1', numa_balancing='off', grace='0s')
         # As when systemd executes itself anew: for a while nobody has its name.
         self.bed.systemd.kill()
         client.kill()

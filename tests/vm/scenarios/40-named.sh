@@ -110,7 +110,8 @@ wait $waiter || fail "the waiter: $?"
 echo "FIGURE parked for ${SECONDS} s of a grace of 60"
 wait_for 10 reads $balancing 1
 refute test -e /run/numa-lease/env/web
-refute ls /run/systemd/system.control/numalease-web.slice.d
+no_dropins() { ! ls /run/systemd/system.control/numalease-web.slice.d 2>/dev/null; }
+wait_for 20 no_dropins
 assert_eq "$(systemctl show -P AllowedCPUs numalease-web.slice)" "" "AllowedCPUs= of the slice"
 
 echo "── a unit with a lease of its own: kept while it restarts, given back at once when it is stopped"
