@@ -43,7 +43,9 @@ echo "── SIGKILL of the daemon: systemd starts it again, and the live lease 
 job=$!
 wait_for 60 reads /proc/$job/comm sleep
 assert_eq "$(cat $balancing)" 0 "balancing in the lease"
+daemon=$(main_pid numa-leased-on-demand)
 assert systemctl kill --signal=KILL numa-leased-on-demand.service
+wait_for 60 new_daemon "$daemon" numa-leased-on-demand # before a client could start one
 assert grep -q '"state": "active"' <(wait_for 60 "$ctl" --json list)
 assert_eq "$(cat $balancing)" 0 "balancing under the live lease"
 kill -9 $job

@@ -4,10 +4,6 @@
 # set: full
 source "$(dirname "$0")/lib.sh"
 
-command -v numa-leasectl >/dev/null || {
-    echo "no package in $SHARE: nothing to test"
-    exit 0
-}
 examples=/usr/share/numa-lease/examples
 units=/etc/systemd/system
 
@@ -56,7 +52,6 @@ done
 assert grep -qw numa-lease@llama.service <<<"$(systemctl show -P Requires numalease-llama.slice)"
 assert grep -qw numa-lease@llama.service <<<"$(systemctl show -P BindsTo ollama.service)"
 
-main_pid() { systemctl show -P MainPID "$1"; }
 is_sleep() { [[ $(cat "/proc/$(main_pid "$1")/comm" 2>/dev/null) == sleep ]]; }
 
 echo "── each runs in the lease"

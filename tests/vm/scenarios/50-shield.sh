@@ -4,16 +4,11 @@
 # timeout: 1500
 source "$(dirname "$0")/lib.sh"
 
-systemctl cat numa-leased.service >/dev/null 2>&1 || {
-    echo "numa-lease is not installed: nothing to test"
-    exit 0
-}
 fs=/sys/fs/cgroup
 members alice
 wait_for 60 systemctl --quiet is-active numa-leased.service
 [[ -e $fs/cpuset.cpus.isolated ]] && older='' || older=yes # below Linux 6.7: one slice for all shields
 
-main_pid() { systemctl show -P MainPID numa-leased; }
 field() { numa-leasectl --json list | sed -n "s/^ *\"$1\": \"\?\([^\",]*\)\"\?,\?$/\1/p"; }
 says() { numa-leasectl show "$1" | grep -q "$2"; }
 idle() { ! numa-leasectl --json list | grep -Eq '"state": "(queued|preparing|active|ending)"'; }

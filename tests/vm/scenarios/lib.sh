@@ -70,9 +70,9 @@ cpus_of() { sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 has_cpus() { [[ $(cpus_of "$1") == "$2" ]]; }
 mems_of() { sed -n 's/^Mems_allowed_list:[[:space:]]*//p' "/proc/$1/status"; }
 
-# The installed client, else the payload's.
+# The installed client; SHARE holds one beside its daemon, for what no package is to be needed.
 # shellcheck disable=SC2034 # for scenarios
-ctl=$(command -v numa-leasectl || echo "$SHARE/bin/numa-leasectl")
+ctl=/usr/bin/numa-leasectl
 
 no_leases() { [[ $("$ctl" list) == "no leases" ]]; }
 
@@ -153,6 +153,19 @@ as_it_was() {
 # lease_of PID: the id of the lease that it was given.
 lease_of() { tr '\0' '\n' <"/proc/$1/environ" | sed -n 's/^NUMA_LEASE_ID=//p'; }
 
+# lease_line NAME: its id, state, when it started, and "parked" where nobody holds it.
+lease_line() {
+    numa-leasectl --json show "$1" | awk '
+        { value = $2; gsub(/[",]/, "", value) }
+        $1 == "\"id\":" && id == "" { id = value }
+        $1 == "\"state\":" { state = value }
+        $1 == "\"started\":" { inside = 1 }
+        inside && $1 == "\"real\":" { started = value; inside = 0 }
+        $1 == "\"parked\":" { parked = " parked" }
+        END { print id, state, started parked }'
+}
+is_parked() { [[ $(lease_line "$1") == *parked ]]; }
+
 # migrated: pages that the kernel has moved between nodes or for compaction since boot.
 migrated() { sed -n 's/^pgmigrate_success //p' /proc/vmstat; }
 
@@ -164,6 +177,6 @@ settled() {
     [[ $(sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status") -gt 65536 && $(sed 's/.*) //' "/proc/$1/stat") == S* ]]
 }
 
-# main_pid: of the daemon, 0 while there is none. new_daemon PID: another one has taken over.
-main_pid() { systemctl show -P MainPID numa-leased; }
-new_daemon() { [[ $(main_pid) != "$1" && $(main_pid) != 0 ]] && systemctl --quiet is-active numa-leased; }
+# main_pid [UNIT]: of the daemon, or of UNIT; 0 while there is none. new_daemon PID [UNIT]: another one has taken over.
+main_pid() { systemctl show -P MainPID "${1-numa-leased}"; }
+new_daemon() { [[ $(main_pid "${@:2}") != "$1" && $(main_pid "${@:2}") != 0 ]] && systemctl --quiet is-active "${2-numa-leased}"; }
