@@ -1,10 +1,12 @@
 """numa-leasectl over a bus does what it does over the socket."""
 
 import json
+import os
+import shutil
 import subprocess
 
 import bed
-from bed import cgroup_of, eventually
+from bed import NOBODY, cgroup_of, eventually
 
 
 class Ctl(bed.Case):
@@ -62,6 +64,31 @@ class Ctl(bed.Case):
         self.assertEqual(said.returncode, 69)
         self.assertTrue(said.stderr.startswith('numa-leasectl:'), said.stderr)
         self.assertIn('org.numalease1', said.stderr)
+
+
+class Broken(bed.Case):
+    """A daemon that the bus has in store and that does not start."""
+
+    def as_nobody(self, *verb):
+        """With the socket of the package, which is root's."""
+        shutil.copy(f'{bed.OPTIONS.bin}/numa-leasectl', self.bed.top)
+        script = ('mount --make-rprivate / 2>/dev/null; mount -t tmpfs none /run && mkdir /run/numa-lease && '
+                  'python3 -c "import socket; socket.socket(socket.AF_UNIX).bind(\'/run/numa-lease/socket\')" && '
+                  'chmod 600 /run/numa-lease/socket && exec setpriv --reuid $0 --regid $0 --clear-groups "$@"')
+        return subprocess.run(['unshare', '--mount', '--propagation', 'unchanged', 'sh', '-c', script, str(NOBODY),
+                               f'{self.bed.top}/numa-leasectl', *verb], capture_output=True, text=True, check=False,
+                              env={**os.environ, 'DBUS_SYSTEM_BUS_ADDRESS': self.bed.address}, timeout=bed.PATIENCE)
+
+    def test_is_no_denial(self):
+        self.bed.startable('false')
+        said = self.as_nobody('stop', 'c1')
+        self.assertEqual(said.returncode, 69, said.stderr)
+        self.assertNotIn('usermod', said.stderr)
+
+    def test_and_without_one_the_socket_says_who_may(self):
+        said = self.as_nobody('stop', 'c1')
+        self.assertEqual(said.returncode, 77, said.stderr)
+        self.assertIn('usermod', said.stderr)
 
 
 if __name__ == '__main__':
