@@ -94,6 +94,13 @@ class Ctl(bed.Case):
         self.assertEqual(program.kill(signal.SIGTERM), 0)
         self.assertFalse(file.exists())
 
+    def test_the_lines_for_a_container_are_there_while_the_lease_is_held(self):
+        said = self.ctl('show', 'web', '--as', 'docker')
+        self.assertEqual(said.returncode, 64)
+        self.assertIn('numa-leasectl hold NAME', said.stderr)
+        self.hold()
+        self.assertIn('--cgroup-parent=numalease-web.slice', self.ctl('show', 'web', '--as', 'docker').stdout)
+
     def test_hold_ends_with_its_lease(self):
         program, file = self.hold()
         self.end_daemon()
