@@ -40,10 +40,7 @@ Result<Dict> dict_of(const Result<bus::Message>& reply) {
 }  // namespace
 
 Connection::Connection(Connection&& other) noexcept
-    : bus_(std::move(other.bus_)),
-      destination_(other.destination_),
-      how_(std::move(other.how_)),
-      child_(std::exchange(other.child_, 0)) {}
+    : bus_(std::move(other.bus_)), destination_(other.destination_), child_(std::exchange(other.child_, 0)) {}
 
 Connection::~Connection() {
     bus_.reset();
@@ -52,10 +49,14 @@ Connection::~Connection() {
         }
 }
 
-Result<void> Connection::ping() {
+Result<void> Connection::ping(Wake wake) {
+    sd_bus_message* raw = nullptr;
+    int result = sd_bus_message_new_method_call(bus_.get(), &raw, destination_, bus::kManagerPath,
+                                                "org.freedesktop.DBus.Peer", "Ping");
+    const bus::Message call(raw);
     bus::BusError error;
-    const int result = sd_bus_call_method(bus_.get(), destination_, bus::kManagerPath, "org.freedesktop.DBus.Peer",
-                                          "Ping", error.get(), nullptr, nullptr);
+    if (result >= 0) result = sd_bus_message_set_auto_start(raw, wake == Wake::yes ? 1 : 0);
+    if (result >= 0) result = sd_bus_call(bus_.get(), raw, 0, error.get(), nullptr);
     if (result < 0) return std::unexpected(bus::from_bus(*error, result));
     return {};
 }
@@ -150,7 +151,9 @@ Result<Dict> Connection::wait(const std::string& id, const char* until, model::M
                               const std::function<void()>& progress) {
     auto call = bus::new_call(bus_.get(), destination_, bus::kWait);
     if (!call) return std::unexpected(call.error());
-    if (sd_bus_message_append(call->get(), "ss", id.c_str(), until) < 0)
+    // Whoever waits asks a daemon that is there, and starts none that was stopped.
+    if (sd_bus_message_set_auto_start(call->get(), 0) < 0 ||
+        sd_bus_message_append(call->get(), "ss", id.c_str(), until) < 0)
         return fail(Errc::invalid_request, "'" + id.substr(0, 64) + "' is not text");
     Pending pending;
     Timer timer{.progress = progress, .interval = static_cast<std::uint64_t>(interval.count())};
@@ -190,8 +193,15 @@ bool lists_us(const Strings& names) {
     return false;
 }
 
-/// Over a broker; `unexpected` no_daemon where nobody has or could have our name.
-Result<Connection> over_bus(const std::string& where) {
+/// A broker, and whether our name is there.
+struct Broker {
+    bus::Bus bus;
+    std::string where;
+    bool running = false;
+    bool startable = false;
+};
+
+Result<Broker> look_on(const std::string& where) {
     auto opened = bus::open_bus(where);
     if (!opened) return std::unexpected(opened.error());
     char** acquired = nullptr;
@@ -200,18 +210,25 @@ Result<Connection> over_bus(const std::string& where) {
         return std::unexpected(bus::from_bus(SD_BUS_ERROR_NULL, listed));
     const Strings running(acquired);
     const Strings startable(activatable);
-    if (!lists_us(running) && !lists_us(startable))
-        return fail(Errc::no_daemon, "nobody has the name " + std::string(bus::kService) + " on the " + where + " bus");
-    sd_bus_set_allow_interactive_authorization(opened->get(), isatty(STDIN_FILENO));
-    Connection connection(std::move(*opened), bus::kService, where + " bus");
-    if (auto answers = connection.ping(); !answers) return std::unexpected(answers.error());
+    return Broker{
+        .bus = std::move(*opened), .where = where, .running = lists_us(running), .startable = lists_us(startable)};
+}
+
+/// Errors: no_daemon where nobody has or could have our name; else why whoever has it does not answer.
+Result<Connection> over_bus(Broker broker, Wake wake) {
+    if (!broker.running && (!broker.startable || wake == Wake::no))
+        return fail(Errc::no_daemon,
+                    "nobody has the name " + std::string(bus::kService) + " on the " + broker.where + " bus");
+    sd_bus_set_allow_interactive_authorization(broker.bus.get(), isatty(STDIN_FILENO));
+    Connection connection(std::move(broker.bus), bus::kService);
+    if (auto answers = connection.ping(wake); !answers) return std::unexpected(answers.error());
     return connection;
 }
 
 Result<Connection> over_socket(const std::string& path) {
     auto opened = bus::open_socket(path);
     if (!opened) return std::unexpected(opened.error());
-    Connection connection(std::move(*opened), nullptr, path);
+    Connection connection(std::move(*opened), nullptr);
     if (auto answers = connection.ping(); !answers) {
         auto error = answers.error();
         error.detail = path + ": " + error.detail;
@@ -222,18 +239,26 @@ Result<Connection> over_socket(const std::string& path) {
 
 }  // namespace
 
-Result<Connection> find_daemon(const Endpoint& endpoint) {
+Result<Connection> find_daemon(const Endpoint& endpoint, Wake wake) {
     const bool bus_typed = !endpoint.bus.empty() && endpoint.bus != "none";
-    if (bus_typed) return over_bus(endpoint.bus);
     const bool socket_meant = !endpoint.socket.empty() || endpoint.runtime_directory_typed || endpoint.bus == "none";
-    if (!socket_meant)
-        if (auto connection = over_bus("system")) return connection;
+    std::optional<model::Error> silent;  // our name is on the system bus, and whoever has it does not answer
+    if (!socket_meant || bus_typed) {
+        auto broker = look_on(bus_typed ? endpoint.bus : "system");
+        const bool ours = broker && (broker->running || broker->startable);
+        const bool can_wake = !broker || broker->startable;  // the socket may be systemd's, too
+        auto connection = broker ? over_bus(std::move(*broker), wake) : std::unexpected(broker.error());
+        if (connection || bus_typed || (wake == Wake::no && can_wake)) return connection;
+        if (ours) silent = connection.error();
+    }
     auto connection = over_socket(endpoint.socket_path());
-    if (connection || connection.error().code != Errc::no_daemon) return connection;
+    if (connection) return connection;
+    // That the package's socket is root's alone says nothing about a daemon that is broken.
+    const auto why = silent && connection.error().code == Errc::denied ? *silent : connection.error();
+    if (why.code != Errc::no_daemon) return std::unexpected(why);
     std::string way_out = "start it with systemctl start numa-leased, or use numa-leasectl run as root";
     if (geteuid() != 0) way_out += ", or go without a lease: numa-leasectl run --unleased";
-    return fail(Errc::no_daemon, "no numa-leased answers (" + connection.error().detail + "): " + way_out,
-                connection.error().err);
+    return fail(Errc::no_daemon, "no numa-leased answers (" + why.detail + "): " + way_out, why.err);
 }
 
 }  // namespace numalease::client

@@ -22,6 +22,9 @@ struct Endpoint {
     }
 };
 
+/// Whether asking may start a daemon that the bus or systemd has in store.
+enum class Wake { yes, no };
+
 /// A lease as Acquire answered: queued, preparing, or active already.
 struct Acquired {
     std::string id;
@@ -31,14 +34,13 @@ struct Acquired {
 /// A connection to a daemon that has answered. Closing it ends a daemon that was started only for it.
 class Connection {
 public:
-    Connection(bus::Bus bus, const char* destination, std::string how, int child = 0)
-        : bus_(std::move(bus)), destination_(destination), how_(std::move(how)), child_(child) {}
+    Connection(bus::Bus bus, const char* destination, int child = 0)
+        : bus_(std::move(bus)), destination_(destination), child_(child) {}
     Connection(Connection&& other) noexcept;
     Connection& operator=(Connection&&) = delete;
     Connection(const Connection&) = delete;
     ~Connection();
 
-    [[nodiscard]] const std::string& how() const { return how_; }  ///< "system bus", a path, "read-only"
     /// False for a daemon of our own that only reads.
     [[nodiscard]] bool is_daemon() const { return child_ == 0; }
 
@@ -54,12 +56,13 @@ public:
     model::Result<model::Value::Dicts> leases() { return ask_list(bus::kListLeases); }
     model::Result<model::Value::Dicts> knobs() { return ask_list(bus::kGetKnobs); }
 
-    /// Waits until the lease is "active" or "ended". `progress` is called every `interval` until then.
+    /// Waits until the lease is "active" or "ended". `progress` is called every `interval` until then. Runs sd-event's
+    /// default loop: where something else ends that, the wait is an error, too.
     model::Result<model::Dict> wait(const std::string& id, const char* until, model::Micros interval,
                                     const std::function<void()>& progress);
 
     /// True where somebody answers.
-    model::Result<void> ping();
+    model::Result<void> ping(Wake wake = Wake::yes);
 
 private:
     model::Result<model::Dict> ask(const char* method);
@@ -68,11 +71,10 @@ private:
 
     bus::Bus bus_;
     const char* destination_;  ///< null on a peer-to-peer connection
-    std::string how_;
-    int child_;  ///< a daemon of ours to be reaped
+    int child_;                ///< a daemon of ours to be reaped
 };
 
 /// A running (or bus-activatable) daemon.  Errors: no_daemon, with the way out; denied.
-model::Result<Connection> find_daemon(const Endpoint& endpoint);
+model::Result<Connection> find_daemon(const Endpoint& endpoint, Wake wake = Wake::yes);
 
 }  // namespace numalease::client

@@ -2,13 +2,17 @@
 #include <signal.h>
 #include <sys/stat.h>
 #include <systemd/sd-daemon.h>
+#include <systemd/sd-event.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "client/app.hpp"
 #include "client/enter.hpp"
@@ -29,6 +33,10 @@ namespace {
 
 /// runc waits 30 s for the scope of its container, and that for its slice, which may be waiting for us.
 constexpr const char* kDefaultWait = "20s";
+
+/// A restart takes a second; a crash that repeats itself is over, one way or the other, within this.
+constexpr auto kDaemonMayReturn = std::chrono::seconds(60);
+constexpr std::uint64_t kLookAgain = 500'000;
 
 struct HoldOptions {
     Typed typed;
@@ -80,15 +88,52 @@ Result<void> write_environment(const std::string& path, const std::string& text)
     return {};
 }
 
-void wait_for_the_end(const std::string& name, const std::string& grace) {
+using Event = std::unique_ptr<sd_event, bus::Deleter<sd_event_unref>>;
+
+/// The default loop, which SIGTERM and its like end.  Errors: io.
+Result<Event> until_told_to_end() {
     sigset_t ends;
     sigemptyset(&ends);
     for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&ends, signal);
     sigprocmask(SIG_BLOCK, &ends, nullptr);
-    sd_notify(0, ("READY=1\nSTATUS=holding numalease-" + name + ".slice").c_str());
-    int signal = 0;
-    sigwait(&ends, &signal);
-    sd_notify(0, ("STOPPING=1\nSTATUS=the lease is kept for " + grace).c_str());
+    sd_event* loop = nullptr;
+    int r = sd_event_default(&loop);
+    Event event(loop);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
+        if (r >= 0) r = sd_event_add_signal(loop, nullptr, signal, nullptr, nullptr);
+    if (r < 0) return fail(Errc::io, std::string("cannot wait for signals: ") + std::strerror(-r), -r);
+    return event;
+}
+
+bool is_told_to_end(const Event& event) {
+    int code = 0;
+    return sd_event_get_exit_code(event.get(), &code) >= 0;
+}
+
+/// Returns once we are told to end. A daemon that restarts keeps the lease: it is asked again, and none is started for
+/// that, which may have been stopped on purpose.  Errors: not_now where the lease is over, no_daemon.
+Result<void> keep(const Event& event, const Endpoint& endpoint, Connection granted_by, const std::string& id) {
+    using Clock = std::chrono::steady_clock;
+    std::optional<Connection> daemon(std::move(granted_by));
+    auto seen = Clock::now();
+    while (true) {
+        if (daemon) {
+            const auto ended = daemon->wait(id, "ended", std::chrono::hours(24), {});
+            if (is_told_to_end(event)) return {};
+            if (ended) return fail(Errc::not_now, id + " is over: " + model::get_text(*ended, "reason"));
+            if (ended.error().code == Errc::no_such_lease)
+                return fail(Errc::not_now, id + " is over: it ended while numa-leased did not run");
+            daemon.reset();
+            seen = Clock::now();
+        }
+        if (Clock::now() > seen + kDaemonMayReturn)
+            return fail(Errc::no_daemon, "no numa-leased has answered for " + model::duration_text(kDaemonMayReturn) +
+                                             ", so that nobody keeps " + id + "; see systemctl status numa-leased");
+        if (const int r = sd_event_run(event.get(), kLookAgain); r < 0)
+            return fail(Errc::io, std::string("cannot wait: ") + std::strerror(-r), -r);
+        if (is_told_to_end(event)) return {};
+        if (auto found = find_daemon(endpoint, Wake::no)) daemon.emplace(std::move(*found));
+    }
 }
 
 int hold(const Globals& globals, HoldOptions& options) {
@@ -113,13 +158,20 @@ int hold(const Globals& globals, HoldOptions& options) {
     } else if (!options.quiet) {
         for (const auto& line : grant_lines(*dict)) say(line);
     }
+    const auto event = until_told_to_end();  // from here on there is a file to be removed
+    if (!event) return say_failure(event.error());
     const auto path = environment_file(globals.endpoint.runtime_directory, options.name);
     const auto text = joining_environment(library, asked->policy ? &*asked->policy : nullptr, options.engine,
                                           facts_of(lease->id, lease->placement, lease->confinement, *topology));
     if (auto written = write_environment(path, *text); !written) say(written.error().detail);
     const auto grace = model::duration_text(lease->request.grace);
-    wait_for_the_end(options.name, grace);
+    sd_notify(0, ("READY=1\nSTATUS=holding numalease-" + options.name + ".slice").c_str());
+    const auto kept = keep(*event, globals.endpoint, std::move(*daemon), lease->id);
     unlink(path.c_str());
+    sd_notify(
+        0,
+        ("STOPPING=1\nSTATUS=" + (kept ? "the lease is kept for " + grace : printable(kept.error().detail))).c_str());
+    if (!kept) return say_failure(kept.error());
     if (!options.quiet && isatty(STDERR_FILENO) != 0)
         say(lease->id + " is kept for " + grace + "; to give it back now: numa-leasectl release " + options.name);
     return 0;

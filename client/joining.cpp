@@ -15,30 +15,39 @@ namespace {
 constexpr std::string_view kUnbound = "not bound to the lease's life";
 
 struct Names {
+    std::string lease;
     std::string slice;
     std::string env;
     std::string cpus;
     std::string nodes;
 };
 
+/// A container cannot fetch its environment file: that is read before there is a cgroup.
+std::string while_held(const Names& it) {
+    return "# while the lease is held: by numa-leasectl hold " + it.lease + ", or a unit with BindsTo=numa-lease@" +
+           it.lease + ".service\n";
+}
+
 std::string docker_text(const Names& it) {
     const auto sets = "--cpuset-cpus=" + it.cpus + " --cpuset-mems=" + it.nodes;
     if (it.slice.empty()) return "docker run " + sets + " IMAGE  # " + std::string(kUnbound) + '\n';
-    return "docker run --cgroup-parent=" + it.slice + " --env-file=" + it.env +
+    return while_held(it) + "docker run --cgroup-parent=" + it.slice + " --env-file=" + it.env +
            " IMAGE\n# with the cgroupfs driver (docker info -f '{{.CgroupDriver}}'), " + std::string(kUnbound) +
            ":\n# docker run " + sets + " --env-file=" + it.env + " IMAGE\n";
 }
 
-std::string compose_text(const Names& it, const std::string& service) {
+std::string compose_text(const Names& it) {
     const auto cpuset = "cpuset: \"" + it.cpus + "\"  # " + std::string(kUnbound) + '\n';
-    std::string out = "services:\n  " + service + ":\n";
-    if (it.slice.empty()) return out + "    " + cpuset;
-    return out + "    cgroup_parent: " + it.slice + "\n    env_file: " + it.env +
-           "\n    # with the cgroupfs driver, in place of cgroup_parent:\n    # " + cpuset;
+    const auto service = "services:\n  " + it.lease + ":\n";
+    if (it.slice.empty()) return service + "    " + cpuset;
+    return while_held(it) + service + "    cgroup_parent: " + it.slice + "\n    env_file:\n      - path: " + it.env +
+           "\n        required: false  # Docker Compose 2.24\n    # with the cgroupfs driver, in place of "
+           "cgroup_parent:\n    # " +
+           cpuset;
 }
 
-std::string quadlet_text(const Names& it, const std::string& name) {
-    const auto unit = "numa-lease@" + name + ".service";
+std::string quadlet_text(const Names& it) {
+    const auto unit = "numa-lease@" + it.lease + ".service";
     return "[Unit]\nBindsTo=" + unit + "\nAfter=" + unit + "\n\n[Container]\nEnvironmentFile=" + it.env +
            "\n\n[Service]\nSlice=" + it.slice + '\n';
 }
@@ -76,19 +85,24 @@ std::string environment_file(const std::string& runtime_directory, const std::st
 Result<std::string> joining_text(const Lease& lease, std::string_view as, const std::string& runtime_directory,
                                  const std::string& environment) {
     const auto& name = lease.request.name;
-    Names it{.cpus = lease.placement.cpus.text(), .nodes = lease.placement.nodes.text()};
+    Names it{.lease = name.empty() ? lease.id : name,
+             .slice = {},
+             .env = {},
+             .cpus = lease.placement.cpus.text(),
+             .nodes = lease.placement.nodes.text()};
     if (it.cpus.empty()) return fail(Errc::not_now, lease.id + " has no place yet: " + lease.reason);
     if (!name.empty()) it.slice = "numalease-" + name + ".slice";
     if (!name.empty()) it.env = environment_file(runtime_directory, name);
     if (as == "env") return environment;
     if (as == "docker") return docker_text(it);
-    if (as == "compose") return compose_text(it, name.empty() ? lease.id : name);
+    if (as == "compose") return compose_text(it);
     if (as != "quadlet")
         return fail(Errc::invalid_request, "--as: '" + std::string(as) + "' is none of docker, compose, quadlet, env");
     if (name.empty())
-        return fail(Errc::invalid_request, lease.id + " has no name, so no unit can join it; hold one with " +
-                                               "numa-leasectl hold NAME, or start numa-lease@NAME.service");
-    return quadlet_text(it, name);
+        return fail(Errc::invalid_request,
+                    lease.id + " has no name, so no unit can join it; hold one with " +
+                        "numa-leasectl hold NAME, or by a unit with BindsTo=numa-lease@NAME.service");
+    return quadlet_text(it);
 }
 
 }  // namespace numalease::client

@@ -66,6 +66,10 @@ int show_as(const Globals& globals, const std::string& id, const std::string& as
     auto daemon = reach(globals.endpoint, Need::looking);
     if (!daemon) return say_failure(daemon.error());
     const auto dict = daemon->lease(id);
+    if (!dict && dict.error().code == model::Errc::no_such_lease)
+        return say_failure({dict.error().code,
+                            dict.error().detail + "; a named one is there while it is held: numa-leasectl hold NAME",
+                            dict.error().err});
     if (!dict) return say_failure(dict.error());
     const auto topology = daemon->topology();
     if (!topology) return say_failure(topology.error());

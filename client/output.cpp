@@ -145,15 +145,6 @@ std::size_t terminal_width() {
     return 0;
 }
 
-bool wants_colour() {
-    const char* no_colour = std::getenv("NO_COLOR");
-    return isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
-}
-
-std::string bold(std::string_view text) {
-    return wants_colour() ? "\x1b[1m" + std::string(text) + "\x1b[0m" : std::string(text);
-}
-
 std::string json_text(const Dict& dict) { return dumped(as_json(dict)); }
 std::string json_text(const Value::Dicts& list) { return dumped(JsonVisitor{}(list)); }
 

@@ -25,10 +25,6 @@ std::string table_text(const Table& rows, std::size_t width);
 /// Width of standard output: COLUMNS, else the terminal's, else 0 for "no limit".
 std::size_t terminal_width();
 
-/// Standard output is a terminal and NO_COLOR is not set.
-bool wants_colour();
-std::string bold(std::string_view text);
-
 /// Indented JSON. Bytes that are not UTF-8 become U+FFFD.
 std::string json_text(const model::Dict& dict);
 std::string json_text(const model::Value::Dicts& list);

@@ -69,11 +69,13 @@ int enter_lease(const model::Dict& dict, const model::Dict& topology, bool json,
 /// Affinity, memory policy and threads only, for anybody: nobody else is kept away.
 int run_unleased(const Globals& globals, const RunOptions& options, const policies::Library& library,
                  const Asked& asked) {
-    for (const auto* field : {"numa-balancing", "thp", "thp-defrag", "zone-reclaim", "hugepages", "page-cache", "time"})
+    for (const auto* field : {"numa-balancing", "thp", "thp-defrag", "zone-reclaim", "weights", "hugepages",
+                              "page-cache", "memory-max", "shield", "time"})
         if (options.typed.fields.contains(field))
-            return say_failure({Errc::invalid_request,
-                                std::string("--unleased and --") + field + ": only a lease changes or ends anything",
-                                0});
+            return say_failure(
+                {Errc::invalid_request,
+                 std::string("--unleased and --") + field + ": only a lease changes, limits, shields or ends anything",
+                 0});
     if (!options.report.empty())
         return say_failure({Errc::invalid_request, "--unleased and --report: without a lease nothing changes", 0});
     Entry entry{.library = library, .policy = asked.policy ? &*asked.policy : nullptr, .request = asked.request};
@@ -132,6 +134,12 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
 
 int run(const Globals& globals, const RunOptions& options) {
     if (auto checked = check_command(globals.command); !checked) return say_failure(checked.error());
+    // With its command systemd ends all of a service's processes, the one that waits to write the rest among them.
+    if (!options.report.empty() && is_service())
+        return say_failure({Errc::invalid_request,
+                            "--report: not in a service, whose end nothing of ours outlives; its lease is in the log: "
+                            "journalctl -t numa-leased",
+                            0});
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
     const auto asked = build_request(options.typed, globals.command, current_environment(), library, who_waits());
@@ -205,7 +213,8 @@ void add_run(CLI::App& verb, Globals& globals) {
     verb.add_flag("--expand", options->expand,
                   "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
     verb.add_flag("--unleased", options->unleased, "affinity, memory policy and threads only; no daemon, no lease");
-    verb.add_option("--report", options->report, "write the grant and the state before and after as JSON")
+    verb.add_option("--report", options->report,
+                    "write the grant and the state before and after as JSON; not in a service")
         ->type_name("FILE");
     verb.callback([&globals, options] { globals.go = [&globals, options] { return run(globals, *options); }; });
 }

@@ -243,7 +243,7 @@ Result<Connection> start_reader(const Endpoint& endpoint) {
     }
     auto opened = bus::open_fd(ends[0]);
     if (!opened) return std::unexpected(opened.error());
-    Connection connection(std::move(*opened), nullptr, "read-only", child);
+    Connection connection(std::move(*opened), nullptr, child);
     if (auto answers = connection.ping(); !answers)
         return fail(Errc::no_daemon, *program + " --read-only does not answer: " + answers.error().detail);
     return connection;

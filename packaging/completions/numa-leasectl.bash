@@ -33,7 +33,7 @@ _numa_leasectl() {
         ;;
     --policy)
         mapfile -t COMPREPLY < <(compgen -W "$(numa-leasectl --json policy list 2>/dev/null |
-            sed -n 's/.*"name": "\([^"]*\)".*/\1/p')" -- "$cur")
+            sed -n '/^  "policies":/,$s/^      "name": "\([^"]*\)".*/\1/p')" -- "$cur")
         return
         ;;
     show | wait | release | stop | exec)

@@ -32,7 +32,10 @@ TEST(Joining, AContainerJoinsTheSliceAndFindsTheEnvironment) {
     EXPECT_THAT(docker, Not(HasSubstr("gpu"))) << "none is leased";
     const auto compose = text(lease("llama"), "compose");
     EXPECT_THAT(compose, HasSubstr("  llama:\n    cgroup_parent: numalease-llama.slice\n"));
-    EXPECT_THAT(compose, HasSubstr("env_file: /run/numa-lease/env/llama"));
+    EXPECT_THAT(compose, HasSubstr("    env_file:\n      - path: /run/numa-lease/env/llama\n        required: false"));
+    for (const auto& lines : {docker, compose})
+        EXPECT_THAT(lines, HasSubstr("# while the lease is held: by numa-leasectl hold llama, or a unit with "
+                                     "BindsTo=numa-lease@llama.service\n"));
     const auto quadlet = text(lease("llama"), "quadlet");
     EXPECT_THAT(quadlet, HasSubstr("BindsTo=numa-lease@llama.service\nAfter=numa-lease@llama.service\n"));
     EXPECT_THAT(quadlet, HasSubstr("[Service]\nSlice=numalease-llama.slice\n"));

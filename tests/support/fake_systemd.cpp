@@ -277,6 +277,16 @@ int on_get_unit(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     return sd_bus_reply_method_return(m, "o", object_path(name).c_str());
 }
 
+/// A slice needs no file and no process to be loaded.
+int on_load_unit(sd_bus_message* m, void* data, sd_bus_error* error) {
+    const char* name = nullptr;
+    if (const int r = sd_bus_message_read(m, "s", &name); r < 0) return r;
+    if (const std::string slice = name; slice.ends_with(".slice") && !fake.units.contains(slice))
+        add(slice, slice_path(slice));
+    sd_bus_message_rewind(m, 1);
+    return on_get_unit(m, data, error);
+}
+
 int on_get_unit_by_pid(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     unsigned pid = 0;
     if (const int r = sd_bus_message_read(m, "u", &pid); r < 0) return r;
@@ -327,8 +337,8 @@ std::string list_text(const Mask& mask) {
 void write_dropin(const Unit& unit, const std::string& property, const std::string& value) {
     put(fake.root / "run/systemd/system.control" / (unit.name + ".d") / ("50-" + property + ".conf"),
         "# This is a drop-in unit file extension, created via \"systemctl set-property\"\n"
-        "# or an equivalent operation. Do not edit.\n[Service]\n" +
-            property + '=' + value);
+        "# or an equivalent operation. Do not edit.\n" +
+            std::string(unit.name.ends_with(".slice") ? "[Slice]\n" : "[Service]\n") + property + '=' + value);
     fake.dropins.insert(unit.name);
 }
 
@@ -456,6 +466,7 @@ const sd_bus_vtable kManagerTable[] = {
     SD_BUS_VTABLE_START(0),
     SD_BUS_METHOD("Subscribe", "", "", on_subscribe, kAnybody),
     SD_BUS_METHOD("GetUnit", "s", "o", on_get_unit, kAnybody),
+    SD_BUS_METHOD("LoadUnit", "s", "o", on_load_unit, kAnybody),
     SD_BUS_METHOD("GetUnitByPID", "u", "o", on_get_unit_by_pid, kAnybody),
     SD_BUS_METHOD("StartTransientUnit", "ssa(sv)a(sa(sv))", "o", on_start, kAnybody),
     SD_BUS_METHOD("SetUnitProperties", "sba(sv)", "", on_set_properties, kAnybody),

@@ -31,7 +31,8 @@ BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Config
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
  <type>system</type>
- <listen>unix:path={path}</listen>
+ <listen>unix:path={path}/bus</listen>
+ <servicedir>{path}/services</servicedir>
  <auth>EXTERNAL</auth>
  <policy context="default">
   <allow user="*"/><allow own="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/>
@@ -203,7 +204,8 @@ class Bed:
         self.systemd = self.polkit = self.daemon = None
         self.slice = f'user-{os.getpid()}.slice'
         self.make_root()
-        (self.top / 'bus.conf').write_text(BUS_CONFIG.format(path=f'{self.top}/bus'))
+        (self.top / 'services').mkdir()  # what the bus can start: nothing, unless a test says so
+        (self.top / 'bus.conf').write_text(BUS_CONFIG.format(path=self.top))
         self.start_broker()
 
     def start_broker(self):
@@ -287,6 +289,13 @@ class Bed:
     def decide(self, **table):
         (self.top / 'polkit').write_text(''.join(f'org.numalease1.{action.replace("_", "-")} {verdict}\n'
                                                  for action, verdict in table.items()))
+
+    def startable(self, script):
+        """Lets the bus start `script` for our name."""
+        (self.top / 'services/numalease.service').write_text(
+            f'[D-BUS Service]\nName={SERVICE}\nExec=/bin/sh -c "{script}"\n')
+        self.connect().call('ReloadConfig', to='org.freedesktop.DBus', path='/org/freedesktop/DBus',
+                            interface='org.freedesktop.DBus')
 
     def daemon_words(self, *options):
         return [f'{OPTIONS.bin}/numa-leased', '--root', str(self.root), '--runtime-dir', str(self.runtime), '--bus',

@@ -39,6 +39,20 @@ class Statuses(Case):
         self.assertEqual(self.json('list'), [])
         self.assertEqual(snapshot(), before)
 
+    def test_64_for_what_only_a_lease_can_do(self):
+        self.start_daemon()
+        for options in (['--shield'], ['--memory-max', '1G'], ['--weights', '0=1', '--mempolicy', 'weighted'], ['--hugepages', '2M=2M']):
+            with self.subTest(options):
+                self.refused(64, 'run', '--unleased', *options, '--', 'true', texts=['--unleased', options[0]])
+
+    def test_64_for_a_report_of_a_service_which_nothing_could_complete(self):
+        self.start_daemon()
+        report = pathlib.Path(self.runtime_dir) / 'report.json'
+        done = self.ctl('run', '--report', report, '--', 'true',
+                        prefix=('sh', '-c', 'SYSTEMD_EXEC_PID=$$ exec "$@"', 'sh'))
+        self.assert_failure(done, 64, '--report', 'service')
+        self.assertFalse(report.exists())
+
     def test_64_for_a_container_client_and_nothing_is_acquired(self):
         self.start_daemon()
         for command in (['docker', 'run', 'image'], ['podman', 'run', 'image'], ['nerdctl', 'run', 'image'],
