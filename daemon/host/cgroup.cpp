@@ -109,6 +109,11 @@ Result<std::string> read_cgroup(const Root& proc_root, int pid) {
     return fail(Errc::unsupported, "no cgroup v2 in " + proc_root.full_path(path));
 }
 
+bool is_inside(std::string_view cgroup, std::string_view other) {
+    return !other.empty() && cgroup.starts_with(other) &&
+           (cgroup.size() == other.size() || cgroup[other.size()] == '/');
+}
+
 Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
     const auto path = cgroup_path(cgroup2, cgroup);
     if (cgroup2.empty() || !root.exists(path + "/cgroup.procs"))

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/lines.hpp"
+#include "host/threads.hpp"
 
 namespace numalease::host {
 
@@ -175,41 +176,6 @@ std::string listed(const std::map<std::string, unsigned>& names) {
     for (const auto& [name, count] : names) {
         if (shown++ == kNamed) return out + ", and " + std::to_string(names.size() - kNamed) + " more kinds";
         out += (out.empty() ? "" : ", ") + name + (count > 1 ? " ×" + std::to_string(count) : "");
-    }
-    return out;
-}
-
-/// "ksoftirqd/3" → "ksoftirqd": there is one for each CPU.
-std::string kind_of_thread(std::string_view name) { return std::string(name.substr(0, name.find('/'))); }
-
-/// Field 9 of /proc/PID/stat, after a name that may hold anything. Source: proc(5); include/linux/sched.h.
-bool is_kernel_thread(std::string_view stat) {
-    constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD
-    constexpr std::size_t kFlags = 6;                    // counted from the state, which is field 3
-    const auto end = stat.rfind(')');
-    if (end == std::string_view::npos) return false;
-    const auto words = words_of(stat.substr(end + 1));
-    const auto flags = words.size() > kFlags ? model::parse_unsigned(words[kFlags], "flags", ~std::uint32_t{0})
-                                             : Result<std::uint64_t>(0);
-    return flags && (*flags & kKernelThread) != 0;
-}
-
-CpuSet allowed_of(std::string_view status) {
-    constexpr std::string_view kField = "Cpus_allowed_list:";
-    for (const auto line : lines_of(status))
-        if (line.starts_with(kField)) return CpuSet::parse(model::trim(line.substr(kField.size()))).value_or(CpuSet());
-    return {};
-}
-
-std::map<std::string, unsigned> kernel_threads_on(const Root& proc, const CpuSet& cpus) {
-    std::map<std::string, unsigned> out;
-    for (const auto& pid : proc.list("")) {
-        if (pid.empty() || pid.find_first_not_of("0123456789") != std::string::npos) continue;
-        const auto stat = proc.read(pid + "/stat");
-        if (!stat || !is_kernel_thread(*stat)) continue;
-        const auto status = proc.read(pid + "/status");
-        const auto comm = proc.read(pid + "/comm");
-        if (status && comm && allowed_of(*status).intersects(cpus)) ++out[kind_of_thread(model::trim(*comm))];
     }
     return out;
 }

@@ -50,6 +50,7 @@ model::Result<void> take_back(const Root& root, const std::string& cgroup2, cons
 
 /// What a partition cannot move off `cpus`, one line for people: kernel threads that are bound there, and interrupts
 /// that are served there. Empty: nothing.
+/// Source: PF_KTHREAD and Cpus_allowed_list of /proc/PID, /proc/irq/N/effective_affinity_list.
 std::string what_still_runs_on(const Root& proc, const model::CpuSet& cpus);
 
 }  // namespace numalease::host

@@ -77,6 +77,9 @@ std::uint64_t read_flags(const Root& proc_root, int pid) {
     return model::parse_unsigned(words[kFlags], "flags", ~std::uint32_t{0}).value_or(0);
 }
 
+/// "ksoftirqd/3" → "ksoftirqd": there is one for each CPU.
+std::string kind_of_thread(std::string_view name) { return std::string(name.substr(0, name.find('/'))); }
+
 bool set_mask(int tid, const model::CpuSet& cpus) {
     std::array<cpu_set_t, model::kCpuLimit / CPU_SETSIZE> mask{};
     for (const auto cpu : cpus.items()) CPU_SET_S(cpu, sizeof mask, mask.data());
@@ -138,7 +141,7 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
     for (const auto& it : masks) {
         const auto cgroup = read_cgroup(proc_root, it.thread.pid);
         if (!cgroup || !is_alive(proc_root, it.thread)) continue;
-        if (!spared.empty() && (*cgroup + '/').starts_with(spared + '/')) {
+        if (is_inside(*cgroup, spared)) {
             left.push_back(it);
             continue;
         }
@@ -146,6 +149,17 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
         if (now != it.cpus && now == cpusets.of(*cgroup)) set_mask(it.thread.pid, it.cpus);
     }
     return left;
+}
+
+std::map<std::string, unsigned> kernel_threads_on(const Root& proc_root, const model::CpuSet& cpus) {
+    std::map<std::string, unsigned> out;
+    for (const int pid : numbers(proc_root, "")) {
+        if ((read_flags(proc_root, pid) & kKernelThread) == 0 || !read_mask(proc_root, pid, pid).intersects(cpus))
+            continue;
+        const auto comm = proc_root.read(std::to_string(pid) + "/comm");
+        if (comm) ++out[kind_of_thread(model::trim(*comm))];
+    }
+    return out;
 }
 
 }  // namespace numalease::host

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,9 @@ std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const 
 std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2,
                                                     const std::vector<model::ThreadMask>& masks,
                                                     const std::string& spared);
+
+/// Kernel threads that may run on `cpus`, by kind ("ksoftirqd/3" → "ksoftirqd"), and how many of each.
+/// Source: PF_KTHREAD in field 9 of /proc/PID/stat, Cpus_allowed_list of /proc/PID/status.
+std::map<std::string, unsigned> kernel_threads_on(const Root& proc_root, const model::CpuSet& cpus);
 
 }  // namespace numalease::host

@@ -18,8 +18,6 @@ using model::ConfinementKind;
 using model::Errc;
 using model::Result;
 
-constexpr std::uint64_t kPollUsec = 2'000;
-constexpr std::uint64_t kPolls = 1'000;             ///< 2 s together
 constexpr std::uint64_t kPollsForController = 100;  ///< 200 ms
 constexpr std::uint64_t kJobTimeout = 30'000'000;
 

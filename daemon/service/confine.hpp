@@ -13,6 +13,10 @@
 
 namespace numalease::service {
 
+/// What the kernel and systemd do after a call has returned is waited for this often, this long apart: 2 s together.
+inline constexpr std::uint64_t kPolls = 1'000;
+inline constexpr std::uint64_t kPollUsec = 2'000;
+
 /// Puts confinement in force through systemd, reads it back from the effective files, and takes it away again.
 /// Which kind a lease gets is core's decision; this only carries it out.
 ///

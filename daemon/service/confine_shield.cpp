@@ -14,9 +14,6 @@ using model::Errc;
 using model::Result;
 using model::ShieldKind;
 
-constexpr std::uint64_t kPollUsec = 2'000;
-constexpr std::uint64_t kPolls = 1'000;  ///< 2 s together
-
 /// "/numaleaseshield.slice" → "numaleaseshield.slice".
 std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(shield.cgroup.rfind('/') + 1); }
 

@@ -207,7 +207,7 @@ void Holders::kill(const model::Lease& lease, int signal) const {
             lease.holders, [&](const auto& it) { return it.pid == pid && host::is_alive(machine_.proc, it); });
         // Read after the descriptor is open: a PID that was reused in between is somewhere else.
         const auto cgroup = held ? model::Result<std::string>() : host::read_cgroup(machine_.proc, pid);
-        const bool inside = own && cgroup && (*cgroup + '/').starts_with(lease.confinement.cgroup + '/');
+        const bool inside = own && cgroup && host::is_inside(*cgroup, lease.confinement.cgroup);
         if (held || inside) send(pidfd->get(), signal);
     }
 }

@@ -62,8 +62,7 @@ void Confiner::verify_slice(const JobPtr& job) {
     if (job->polls_left-- == 0)
         return give_up(job, {Errc::io, it.unit + " has CPUs " + facts->effective_cpus.text() + " although " +
                                            wanted.cpus.text() + " were set"});
-    constexpr std::uint64_t kPoll = 2'000;
-    later_.after(kPoll, [=, this] { verify_slice(job); });
+    later_.after(kPollUsec, [=, this] { verify_slice(job); });
 }
 
 /// A process of a login session enters a named lease in a scope of its own; a service's process is never moved.

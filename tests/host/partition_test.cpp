@@ -152,7 +152,7 @@ TEST(Partition, WhatStillRunsIsBoundKernelThreadsAndInterrupts) {
                             const std::string& allowed) {
         proc.set(pid + "/stat", pid + " (" + name + ") S 2 0 0 0 -1 " + flags + " 0 0\n");
         proc.set(pid + "/comm", name + "\n");
-        proc.set(pid + "/status", "Name:\t" + name + "\nCpus_allowed_list:\t" + allowed + "\n");
+        proc.set(pid + "/task/" + pid + "/status", "Name:\t" + name + "\nCpus_allowed_list:\t" + allowed + "\n");
     };
     thread("10", "ksoftirqd/2", "69238848", "2");  // PF_KTHREAD | PF_NO_SETAFFINITY | …
     thread("11", "ksoftirqd/3", "69238848", "3");
