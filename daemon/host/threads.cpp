@@ -9,12 +9,15 @@
 
 #include "host/lines.hpp"
 #include "host/process.hpp"
+#include "model/value.hpp"
 
 namespace numalease::host {
 
 namespace {
 
-constexpr std::size_t kMostThreads = 16384;  ///< bounds the record; more with a mask of their own are not seen
+// A mask is four leaves of its lease's record, which has others too: its processes, knobs and notes.
+constexpr std::size_t kLeavesOfAMask = 4;
+static_assert(kMostThreadMasks * kLeavesOfAMask <= model::kFlatMaxLeaves / 2);
 
 std::string task_path(int pid, int tid, std::string_view file) {
     return std::to_string(pid) + "/task/" + std::to_string(tid) + '/' + std::string(file);
@@ -100,8 +103,8 @@ bool loses_thread_masks(const Root& root) {
     return version < kKeeps;
 }
 
-std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
-    std::vector<model::ThreadMask> out;
+ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
+    ThreadMasks out;
     Cpusets cpusets(root, cgroup2);
     for (const int pid : numbers(proc_root, "")) {
         const auto cgroup = read_cgroup(proc_root, pid);
@@ -111,8 +114,11 @@ std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& p
             auto cpus = read_mask(proc_root, pid, tid);
             if (cpus.empty() || cpus == all || !all.covers(cpus)) continue;
             const auto start = read_start_time(proc_root, tid);
-            if (start && out.size() < kMostThreads)
-                out.push_back({.pid = pid, .thread = {.pid = tid, .start_time = *start}, .cpus = std::move(cpus)});
+            if (!start) continue;
+            if (out.kept.size() < kMostThreadMasks)
+                out.kept.push_back({.pid = pid, .thread = {.pid = tid, .start_time = *start}, .cpus = std::move(cpus)});
+            else
+                ++out.left_out;
         }
     }
     return out;
@@ -131,6 +137,13 @@ std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const 
             out.push_back({.pid = pid, .thread = {.pid = pid, .start_time = *start}, .cpus = std::move(cpus)});
     }
     return out;
+}
+
+ThreadMasks living_masks(const Root& proc_root, std::vector<model::ThreadMask> masks) {
+    std::erase_if(masks, [&](const model::ThreadMask& it) { return !is_alive(proc_root, it.thread); });
+    const auto left_out = masks.size() - std::min(masks.size(), kMostThreadMasks);
+    masks.resize(masks.size() - left_out);
+    return {.kept = std::move(masks), .left_out = left_out};
 }
 
 std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2,

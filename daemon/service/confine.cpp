@@ -88,9 +88,15 @@ void Confiner::read_facts(const std::string& unit, const std::function<void(cons
 }
 
 void Confiner::read_masks(const JobPtr& job) const {
+    host::ThreadMasks masks;
     if (machine_.is_real() && host::loses_thread_masks(machine_.root))
-        job->lease.confinement.masks = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
-    add_masks_of_shields(job);
+        masks = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    add_masks_of_shields(job->lease, masks);
+    job->lease.confinement.masks = std::move(masks.kept);
+    if (masks.left_out == 0) return;
+    job->note = "more than " + std::to_string(host::kMostThreadMasks) +
+                " threads have an affinity of their own: that of " + std::to_string(masks.left_out) +
+                " others may be lost and is not put back";
 }
 
 /// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
@@ -113,7 +119,10 @@ void Confiner::inspect(std::uint64_t op, const model::Lease& lease) {
             read_masks(job);
             const bool unit = it.kind == ConfinementKind::unit;  // who holds a slice is not inside
             const auto cgroup = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
-            done_({.op = job->op, .confinement = it, .unit_memory = unit && cgroup ? cgroup->memory_current : 0});
+            done_({.op = job->op,
+                   .confinement = it,
+                   .unit_memory = unit && cgroup ? cgroup->memory_current : 0,
+                   .note = job->note});
         },
         [=, this](model::Error error) { give_up(job, std::move(error)); });
 }

@@ -7,6 +7,7 @@
 
 #include "core/step.hpp"
 #include "host/process.hpp"
+#include "host/threads.hpp"
 #include "service/event.hpp"
 #include "service/machine.hpp"
 #include "service/systemd.hpp"
@@ -104,7 +105,7 @@ private:
     void await_slice(const JobPtr& job, const std::function<void()>& next);
     void raise_shield(const JobPtr& job);
     void begin_shield(const JobPtr& job);
-    void add_masks_of_shields(const JobPtr& job) const;
+    void add_masks_of_shields(const model::Lease& lease, host::ThreadMasks& masks) const;
     void await_released(const JobPtr& job, const std::function<void()>& next);
     void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.

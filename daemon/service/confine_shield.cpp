@@ -103,14 +103,16 @@ void Confiner::begin_shield(const JobPtr& job) {
 }
 
 /// What threads had before the shields that stand already is not what they have now. Durable before this one rises.
-void Confiner::add_masks_of_shields(const JobPtr& job) const {
-    auto& masks = job->lease.confinement.masks;
-    if (job->lease.confinement.shield.kind == ShieldKind::none || !machine_.is_real()) return;
-    const auto kernel = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
-    masks.insert(masks.end(), kernel.begin(), kernel.end());
-    for (const auto& [id, lease] : state_().leases)
-        if (id != job->lease.id && !model::is_over(lease.state) && lease.confinement.shield.kind != ShieldKind::none)
-            masks = core::masks_behind_shields(lease.confinement.masks, masks, lease.placement.cpus);
+void Confiner::add_masks_of_shields(const model::Lease& lease, host::ThreadMasks& masks) const {
+    if (lease.confinement.shield.kind == ShieldKind::none || !machine_.is_real()) return;
+    auto now = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    now.insert(now.end(), masks.kept.begin(), masks.kept.end());
+    for (const auto& [id, other] : state_().leases)
+        if (id != lease.id && !model::is_over(other.state) && other.confinement.shield.kind != ShieldKind::none)
+            now = core::masks_behind_shields(other.confinement.masks, now, other.placement.cpus);
+    // Of one shield after the other they would become ever more, with those of threads that have ended.
+    auto living = host::living_masks(machine_.proc, std::move(now));
+    masks = {.kept = std::move(living.kept), .left_out = masks.left_out + living.left_out};
 }
 
 /// Takes the shield down, which can be done twice, and goes on when that has been read back.
@@ -121,7 +123,7 @@ void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next
     if (machine_.is_real()) {
         job->masks_now = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
         if (host::loses_thread_masks(machine_.root))
-            for (auto& it : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2))
+            for (auto& it : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2).kept)
                 job->masks_now.push_back(std::move(it));
     }
     if (last)
