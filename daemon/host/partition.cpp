@@ -96,9 +96,14 @@ CpuSet read_own_cpus(const Root& root, const std::string& cgroup2, const std::st
     return read_cpus(root, file_of(cgroup2, cgroup, "cpuset.cpus"));
 }
 
-std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup,
+std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const model::Shield& shield,
                                     const CpuSet& cpus) {
-    for (const auto& level : levels_of(cgroup)) {
+    const bool own = shield.kind == ShieldKind::path;  // the slice of all shields may stand already
+    const auto now = own ? read_line(root, file_of(cgroup2, shield.cgroup, "cpuset.cpus.partition")) : std::string();
+    if (!now.empty() && now != "member") return shield.cgroup + " is a partition already (" + now + ')';
+    for (const auto& level : levels_of(shield.cgroup)) {
+        const auto held = own ? read_cpus(root, file_of(cgroup2, level, "cpuset.cpus.exclusive")) & cpus : CpuSet();
+        if (!held.empty()) return level + " has CPUs " + held.text() + " for itself (cpuset.cpus.exclusive)";
         const auto above = parent_of(level);
         for (const auto& name : root.list(cgroup2 + above)) {
             const auto sibling = above + '/' + name;
@@ -107,9 +112,9 @@ std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2
             const auto taken = read_cpus(root, exclusive) & cpus;
             if (!taken.empty()) return sibling + " has CPUs " + taken.text() + " for itself (cpuset.cpus.exclusive)";
             // With exclusive CPUs the kernel asks only that no sibling is left without any; before, that none has them.
-            const auto own = read_own_cpus(root, cgroup2, sibling);
-            if (root.exists(exclusive) ? !own.empty() && cpus.covers(own) : own.intersects(cpus))
-                return sibling + " has CPUs " + (own & cpus).text() + " in its own cpuset.cpus (AllowedCPUs=)";
+            const auto set = read_own_cpus(root, cgroup2, sibling);
+            if (root.exists(exclusive) ? !set.empty() && cpus.covers(set) : set.intersects(cpus))
+                return sibling + " has CPUs " + (set & cpus).text() + " in its own cpuset.cpus (AllowedCPUs=)";
         }
     }
     return {};

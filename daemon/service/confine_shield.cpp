@@ -23,7 +23,7 @@ std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(s
 Result<void> Confiner::look_for_shield(const model::Lease& lease) const {
     const auto& shield = lease.confinement.shield;
     if (shield.kind == ShieldKind::none) return {};
-    auto why = host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield.cgroup, lease.placement.cpus);
+    auto why = host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield, lease.placement.cpus);
     if (why.empty()) return {};
     return model::fail(Errc::not_now, "shield: " + why);
 }

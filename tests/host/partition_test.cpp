@@ -91,7 +91,7 @@ TEST(Partition, BeginsAndEndsAndLeavesAloneWhatSomebodyMadeOfIt) {
 TEST(Partition, WhatIsInTheWayIsNamed) {
     auto root = tree();
     const auto way = [&](const std::string& cgroup) {
-        return in_the_way_of_partition(root.root(), kCgroup2, cgroup, kCpus);
+        return in_the_way_of_partition(root.root(), kCgroup2, {.kind = ShieldKind::path, .cgroup = cgroup}, kCpus);
     };
     EXPECT_EQ(way(kScope), "");
     root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "0-7\n");
@@ -107,10 +107,27 @@ TEST(Partition, BelowLinux67AnyCpuOfASiblingIsInTheWay) {
     const FakeRoot root{{"sys/fs/cgroup/system.slice/cpuset.cpus", "0-7\n"},
                         {"sys/fs/cgroup/user.slice/cpuset.cpus", "\n"},
                         {"sys/fs/cgroup/user.slice/user-1001.slice/cpuset.cpus", "2-3\n"}};
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus),
+    const model::Shield shield{.kind = ShieldKind::slice, .cgroup = "/numaleaseshield.slice"};
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus),
               "/system.slice has CPUs 2-3 in its own cpuset.cpus (AllowedCPUs=)");
     root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "\n");
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus), "");
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus), "");
+    root.set("sys/fs/cgroup/numaleaseshield.slice/cpuset.cpus.partition", "root\n");
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus), "") << "of another shield, or its remains";
+}
+
+TEST(Partition, WhatSomebodyHasSetOnThePathIsInTheWay) {
+    const auto root = tree();
+    const model::Shield shield{.kind = ShieldKind::path, .cgroup = kScope};
+    const auto way = [&] { return in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus); };
+    root.set("sys/fs/cgroup/user.slice/cpuset.cpus.exclusive", "3-4\n");
+    EXPECT_EQ(way(), "/user.slice has CPUs 3 for itself (cpuset.cpus.exclusive)");
+    root.set("sys/fs/cgroup/user.slice/cpuset.cpus.exclusive", "4-5\n");
+    EXPECT_EQ(way(), "") << "CPUs of other shields";
+    for (const std::string state : {"isolated", "root", "root invalid (Cpu list in cpuset.cpus not exclusive)"}) {
+        root.set(std::string("sys/fs/cgroup") + kScope + "/cpuset.cpus.partition", state + "\n");
+        EXPECT_EQ(way(), std::string(kScope) + " is a partition already (" + state + ')');
+    }
 }
 
 TEST(Partition, IsReleasedWhenTheRootCgroupHasItsCpusAgain) {
