@@ -168,6 +168,7 @@ Result<model::MemoryEvents> read_memory_events(const Root& root, const std::stri
     const auto text = root.read(cgroup_path(cgroup2, cgroup) + "/memory.events");
     if (!text) return std::unexpected(text.error());
     model::MemoryEvents out;
+    bool counted = false;
     // Format: "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n…"
     for (const auto line : lines_of(*text)) {
         const auto words = words_of(line);
@@ -175,7 +176,9 @@ Result<model::MemoryEvents> read_memory_events(const Root& root, const std::stri
         const auto count = model::parse_unsigned(words[1], "count", ~std::uint64_t{0});
         if (count && words[0] == "oom") out.oom = *count;
         if (count && words[0] == "oom_kill") out.oom_kill = *count;
+        counted = counted || (count && words[0] == "oom_kill");
     }
+    if (!counted) return fail(Errc::unsupported, "no oom_kill in memory.events of " + cgroup);
     return out;
 }
 

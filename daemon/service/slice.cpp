@@ -54,6 +54,8 @@ void Confiner::verify_slice(const JobPtr& job) {
         it.effective_cpus = facts->effective_cpus;
         it.effective_nodes = facts->effective_nodes;
     }
+    if (const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, it.cgroup))
+        it.memory_events = *events;
     if (!facts || is_in_force(*job, *facts)) {
         // The keeper may have brought the controller, which takes them on older kernels.
         it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks, it.cgroup);
