@@ -105,8 +105,8 @@ model::CpuSet Observer::foreign_cpus(const core::State& state) const {
     model::CpuSet out;
     for (const auto& scope : scopes_) {
         const bool ours = std::ranges::any_of(state.leases, [&](const auto& item) {
-            return !model::is_over(item.second.state) &&
-                   (item.second.confinement.cgroup == scope || scope.ends_with("/numalease-" + item.first + ".scope"));
+            return !model::is_over(item.second.state) && (host::is_inside(scope, item.second.confinement.cgroup) ||
+                                                          scope.ends_with("/numalease-" + item.first + ".scope"));
         });
         if (ours) continue;
         const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, scope);
