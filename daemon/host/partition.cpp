@@ -45,6 +45,28 @@ CpuSet read_cpus(const Root& root, const std::string& path) {
     return CpuSet::parse(read_line(root, path)).value_or(CpuSet());
 }
 
+/// Format without a limit: "max", "max 100000" (cpu.max), "mlx4_0 hca_handle=max hca_object=max" (rdma.max), or
+/// nothing.
+bool limits(std::string_view value) {
+    if (value.starts_with("max ")) return false;
+    return std::ranges::any_of(words_of(value), [](std::string_view word) {
+        const auto number = word.substr(word.find('=') + 1);
+        return !number.empty() && number.front() >= '0' && number.front() <= '9';
+    });
+}
+
+/// The least number in a file of `cgroup` and of all above it.  Format: "max" or a number.
+std::optional<std::uint64_t> least_of(const Root& root, const std::string& cgroup2, std::string cgroup,
+                                      std::string_view file) {
+    std::optional<std::uint64_t> least;
+    for (; cgroup.size() > 1; cgroup = parent_of(cgroup)) {
+        const auto value =
+            model::parse_unsigned(read_line(root, file_of(cgroup2, cgroup, file)), file, ~std::uint64_t{0});
+        if (value) least = least ? std::min(*least, *value) : *value;
+    }
+    return least;
+}
+
 Result<void> write_exclusive(const Root& root, const std::string& path, const CpuSet& cpus) {
     // An empty write is no write; a line end clears the set.
     if (auto written = root.write(path, cpus.empty() ? "\n" : cpus.text()); !written) return written;
@@ -65,25 +87,37 @@ ShieldKind shields_of_kernel(const Root& root, const std::string& cgroup2) {
 }
 
 std::string limits_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    std::vector<std::string> names{"memory.max", "memory.high", "memory.swap.max", "cpu.max",
+                                   "io.max",     "misc.max",    "rdma.max",        "cpuset.cpus"};
+    for (auto& name : root.list(file_of(cgroup2, cgroup, "")))  // "hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"
+        if (name.starts_with("hugetlb.") && name.ends_with(".max")) names.push_back(std::move(name));
     std::string out;
-    for (const std::string name :
-         {"memory.max", "memory.high", "memory.swap.max", "cpu.max", "io.max", "cpuset.cpus"}) {
-        const auto value = read_line(root, file_of(cgroup2, cgroup, name));
-        // Format of cpu.max: "max 100000" without a limit.
-        if (value.empty() || value == "max" || value.starts_with("max ")) continue;
-        out += (out.empty() ? "" : ", ") + name + '=' + value.substr(0, value.find('\n'));
+    for (const auto& name : names) {
+        auto value = read_line(root, file_of(cgroup2, cgroup, name));
+        std::ranges::replace(value, '\n', ' ');  // a line for each device or resource
+        if (limits(value)) out += (out.empty() ? "" : ", ") + name + '=' + value;
     }
     return out;
 }
 
-std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, std::string cgroup) {
-    std::optional<std::uint64_t> least;
-    for (; cgroup.size() > 1; cgroup = parent_of(cgroup)) {
-        const auto value =
-            model::parse_unsigned(read_line(root, file_of(cgroup2, cgroup, "pids.max")), "pids.max", ~std::uint64_t{0});
-        if (value) least = least ? std::min(*least, *value) : *value;
-    }
-    return least;
+std::string user_slice_of(const std::string& cgroup) {
+    constexpr std::string_view kUsers = "/user.slice/";
+    return cgroup.starts_with(kUsers) ? cgroup.substr(0, cgroup.find('/', kUsers.size())) : std::string();
+}
+
+std::string limits_of_user(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto slice = user_slice_of(cgroup);
+    if (slice.empty()) return {};
+    auto limits = limits_of(root, cgroup2, slice);
+    return limits.empty() ? limits_of(root, cgroup2, "/user.slice") : limits;
+}
+
+std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    return least_of(root, cgroup2, cgroup, "pids.max");
+}
+
+std::optional<model::Bytes> memory_limit_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    return least_of(root, cgroup2, cgroup, "memory.max");
 }
 
 Result<std::string> read_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup) {

@@ -18,8 +18,14 @@ std::string user_slice_of(const std::string& cgroup);
 /// Limits of a cgroup that a process which leaves it would escape, as their files and values, "memory.max=1G";
 /// empty where there are none. `pids.max` is not among them: a scope can be given the same.
 std::string limits_of(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+/// The same of the slices of a login session: of "/user.slice/user-1001.slice", where that has none of "/user.slice".
+/// Empty for what is in no session.
+std::string limits_of_user(const Root& root, const std::string& cgroup2, const std::string& cgroup);
 /// The least `pids.max` of a cgroup and all above it; empty: no limit.
-std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, std::string cgroup);
+/// Units: tasks, which are processes and their threads.
+std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+/// The least `memory.max` of them.  Units: bytes.
+std::optional<model::Bytes> memory_limit_of(const Root& root, const std::string& cgroup2, const std::string& cgroup);
 
 /// "root", "member", "root invalid (Cpu list in cpuset.cpus not exclusive)".  Errors: unsupported where it is gone.
 model::Result<std::string> read_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup);

@@ -29,12 +29,13 @@ Result<void> Confiner::look_for_shield(const model::Lease& lease) const {
 }
 
 /// The shield's slice is made with the first scope in it. Later ones find it, and make it larger when they are in.
-systemd::Surroundings Confiner::surroundings_of(const model::Lease& lease) const {
-    const auto& shield = lease.confinement.shield;
-    if (shield.kind != ShieldKind::slice) return {};
-    return {.make_slice = !machine_.root.exists(machine_.cgroup2 + shield.cgroup),
-            .slice_cpus = core::shielded_cpus(state_(), shield.cgroup),
-            .tasks = host::tasks_limit_of(machine_.root, machine_.cgroup2, lease.caller.cgroup)};
+systemd::Surroundings Confiner::surroundings_of(const Job& job) const {
+    systemd::Surroundings out{.tasks = host::tasks_limit_of(machine_.root, machine_.cgroup2, cgroup_of(job))};
+    const auto& shield = job.lease.confinement.shield;
+    if (shield.kind != ShieldKind::slice) return out;
+    out.make_slice = !machine_.root.exists(machine_.cgroup2 + shield.cgroup);
+    out.slice_cpus = core::shielded_cpus(state_(), shield.cgroup);
+    return out;
 }
 
 model::CpuSet Confiner::cpus_of_slice(const model::Shield& shield) const {

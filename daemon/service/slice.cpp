@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "host/partition.hpp"
 #include "host/threads.hpp"
 #include "service/confine.hpp"
 #include "service/systemd.hpp"
@@ -71,11 +72,15 @@ void Confiner::verify_slice(const JobPtr& job) {
 void Confiner::join_slice(const JobPtr& job) {
     auto& it = job->lease.confinement;
     const auto cgroup = host::read_cgroup(machine_.proc, job->process.pid);
-    if (!cgroup) return give_up(job, {Errc::io, "the process is gone", ESRCH});
-    if ((*cgroup + '/').starts_with(it.cgroup + '/')) return finish(job);
+    if (!cgroup) return refuse(job, {Errc::io, "the process is gone", ESRCH});
+    if (host::is_inside(*cgroup, it.cgroup)) return finish(job);
     if (!cgroup->starts_with("/user.slice/"))
-        return give_up(job, {Errc::unsupported, *cgroup + " is no login session, and is not moved; use Slice=" +
-                                                    it.unit + " in its unit, or systemd-run --slice=" + it.unit});
+        return refuse(job, {Errc::unsupported, *cgroup + " is no login session, and is not moved; use Slice=" +
+                                                   it.unit + " in its unit, or systemd-run --slice=" + it.unit});
+    if (const auto limits = host::limits_of_user(machine_.root, machine_.cgroup2, *cgroup); !limits.empty())
+        return refuse(job, {Errc::unsupported, it.unit + " is outside " + host::user_slice_of(*cgroup) +
+                                                   ", whose limits would no longer bind the process (" + limits +
+                                                   "); lift them, or use numa-leasectl run"});
     it.kind = ConfinementKind::scope;
     it.slice = it.unit;
     it.unit = "numalease-" + job->lease.id + "-" + std::to_string(job->process.pid) + ".scope";

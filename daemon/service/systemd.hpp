@@ -41,11 +41,11 @@ bool is_not_loaded(const model::Error& error);
 /// Properties.GetAll of every interface of a unit's object.
 model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
 model::Result<UnitFacts> read_facts(sd_bus_message* reply);
-/// What a scope is started in, where it leaves the slice of its caller.
+/// What a scope is started in, and what bound its process where it was before.
 struct Surroundings {
     bool make_slice = false;  ///< together with the scope, with these CPUs; it goes with its last scope
     model::CpuSet slice_cpus;
-    std::optional<std::uint64_t> tasks;  ///< as many as the caller could have before
+    std::optional<std::uint64_t> tasks;  ///< processes and threads, as many as the caller could have before
 };
 /// A scope with the settings of the lease in force before `pid` joins it.
 model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,

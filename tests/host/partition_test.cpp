@@ -163,6 +163,36 @@ TEST(Partition, LimitsOfASliceAreToldButForTheNumberOfTasks) {
     EXPECT_EQ(tasks_limit_of(root.root(), kCgroup2, "/none.slice"), std::nullopt);
 }
 
+TEST(Partition, LimitsOfRareControllersAreToldToo) {
+    const std::string slice = "sys/fs/cgroup/user.slice/user-1001.slice/";
+    const FakeRoot root{{slice + "hugetlb.2MB.max", "max\n"},
+                        {slice + "hugetlb.2MB.current", "4096\n"},
+                        {slice + "misc.max", "sgx_epc max\n"},
+                        {slice + "rdma.max", "mlx4_0 hca_handle=max hca_object=max\n"}};
+    const auto limits = [&] { return limits_of(root.root(), kCgroup2, "/user.slice/user-1001.slice"); };
+    EXPECT_EQ(limits(), "");
+    root.set(slice + "hugetlb.1GB.rsvd.max", "0\n");
+    EXPECT_EQ(limits(), "hugetlb.1GB.rsvd.max=0");
+    root.set(slice + "rdma.max", "mlx4_0 hca_handle=max hca_object=2000\n");
+    root.set(slice + "misc.max", "sgx_epc 4096\n");
+    EXPECT_EQ(limits(),
+              "misc.max=sgx_epc 4096, rdma.max=mlx4_0 hca_handle=max hca_object=2000, hugetlb.1GB.rsvd.max=0");
+}
+
+TEST(Partition, LimitsOfASessionAreThoseOfItsSlices) {
+    const FakeRoot root{{"sys/fs/cgroup/user.slice/memory.max", "9\n"},
+                        {"sys/fs/cgroup/user.slice/user-1001.slice/memory.max", "max\n"},
+                        {"sys/fs/cgroup/user.slice/user-1001.slice/session-3.scope/memory.max", "5\n"},
+                        {"sys/fs/cgroup/system.slice/memory.max", "7\n"}};
+    const std::string session = "/user.slice/user-1001.slice/session-3.scope";
+    EXPECT_EQ(limits_of_user(root.root(), kCgroup2, session), "memory.max=9");
+    root.set("sys/fs/cgroup/user.slice/user-1001.slice/memory.max", "8\n");
+    EXPECT_EQ(limits_of_user(root.root(), kCgroup2, session), "memory.max=8");
+    EXPECT_EQ(limits_of_user(root.root(), kCgroup2, "/system.slice/a.service"), "");
+    EXPECT_EQ(memory_limit_of(root.root(), kCgroup2, session), 5U);
+    EXPECT_EQ(memory_limit_of(root.root(), kCgroup2, "/none.slice"), std::nullopt);
+}
+
 TEST(Partition, WhatStillRunsIsBoundKernelThreadsAndInterrupts) {
     FakeRoot proc;
     const auto thread = [&](const std::string& pid, const std::string& name, const std::string& flags,
