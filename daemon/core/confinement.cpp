@@ -170,8 +170,9 @@ void Stepper::operator()(const OutOfMemory& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || found->second.state != model::LeaseState::active) return;
     auto& lease = found->second;
-    const auto before = std::exchange(lease.confinement.memory_events, input.events);
-    if (input.events.oom_kill <= before.oom_kill) return;
+    auto before = std::exchange(lease.confinement.memory_events, input.events);
+    if (input.events.oom_kill < before.oom_kill) before = {};  // the slice of a named lease was made anew
+    if (input.events.oom_kill == before.oom_kill) return;
     lease.oom_kills += input.events.oom_kill - before.oom_kill;
     const auto* limit = model::find_setting(lease.confinement.settings, UnitProperty::memory);
     const auto bytes =

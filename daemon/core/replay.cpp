@@ -102,7 +102,7 @@ std::vector<Record> changes(const State& from, const State& to) {
     if (from.next_id != to.next_id) out.push_back(counter_record(to));
     diff(
         out, kLease, durable_leases(from), durable_leases(to), [](const auto& id) { return id; },
-        [](const Lease& lease) { return model::to_dict(lease); });
+        [](const Lease& lease) { return model::journal_dict(lease); });
     diff(
         out, kRow, from.ledger, to.ledger, [](const auto& key) { return key.text(); },
         [](const Row& row) { return to_dict(row); });

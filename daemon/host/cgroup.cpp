@@ -109,6 +109,11 @@ Result<std::string> read_cgroup(const Root& proc_root, int pid) {
     return fail(Errc::unsupported, "no cgroup v2 in " + proc_root.full_path(path));
 }
 
+bool is_inside(std::string_view cgroup, std::string_view other) {
+    return !other.empty() && cgroup.starts_with(other) &&
+           (cgroup.size() == other.size() || cgroup[other.size()] == '/');
+}
+
 Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
     const auto path = cgroup_path(cgroup2, cgroup);
     if (cgroup2.empty() || !root.exists(path + "/cgroup.procs"))
@@ -163,6 +168,7 @@ Result<model::MemoryEvents> read_memory_events(const Root& root, const std::stri
     const auto text = root.read(cgroup_path(cgroup2, cgroup) + "/memory.events");
     if (!text) return std::unexpected(text.error());
     model::MemoryEvents out;
+    bool counted = false;
     // Format: "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n…"
     for (const auto line : lines_of(*text)) {
         const auto words = words_of(line);
@@ -170,7 +176,9 @@ Result<model::MemoryEvents> read_memory_events(const Root& root, const std::stri
         const auto count = model::parse_unsigned(words[1], "count", ~std::uint64_t{0});
         if (count && words[0] == "oom") out.oom = *count;
         if (count && words[0] == "oom_kill") out.oom_kill = *count;
+        counted = counted || (count && words[0] == "oom_kill");
     }
+    if (!counted) return fail(Errc::unsupported, "no oom_kill in memory.events of " + cgroup);
     return out;
 }
 

@@ -26,6 +26,7 @@ constexpr unsigned kVersion = 1;
 constexpr const char* kName = "journal";
 constexpr const char* kNewName = "journal.new";
 constexpr std::size_t kMostBytes = 64U << 20U;  ///< a journal is compacted long before; a larger file is none of ours
+constexpr std::size_t kCompactionBytes = kMostBytes / 4;
 constexpr std::uint64_t kCompactionLines = 256;
 constexpr std::uint64_t kLinesPerEntity = 8;
 
@@ -137,6 +138,21 @@ Result<void> write_all(int fd, std::string_view text, off_t at) {
     // A short write to a file means that the disk is full.
     if (static_cast<std::size_t>(put) != text.size()) return broken("write", ENOSPC);
     return {};
+}
+
+/// Appends the records to `text` as lines, `sequence` being the last number before them; `size`: bytes that are in the
+/// file already. A line that could not be read would cost itself and all that follow it.
+Result<void> add_lines(std::string& text, const std::vector<Record>& records, std::uint64_t& sequence,
+                       std::uint64_t size) {
+    for (const auto& record : records) {
+        const auto line = journal_line(++sequence, record);
+        if (const auto read = parse_journal_line(line, sequence); !read)
+            return fail(Errc::internal, "journal: " + record.type + ' ' + record.key +
+                                            " could not be read back: " + read.error().detail);
+        text += line + '\n';
+    }
+    if (size + text.size() <= kMostBytes) return {};
+    return fail(Errc::internal, "journal: more than " + model::bytes_text(kMostBytes), EFBIG);
 }
 
 /// The runtime directory, made where it is missing.
@@ -256,7 +272,7 @@ Result<void> Journal::append(const std::vector<Record>& records) {
 
     std::string text;
     auto sequence = sequence_;
-    for (const auto& record : records) text += journal_line(++sequence, record) + '\n';
+    if (auto added = add_lines(text, records, sequence, size_); !added) return added;
     auto done = write_all(file_.get(), text, static_cast<off_t>(size_));
     if (done && ::fdatasync(file_.get()) != 0) done = broken("make durable", errno);
     if (!done) {
@@ -272,7 +288,7 @@ Result<void> Journal::append(const std::vector<Record>& records) {
 Result<void> Journal::compact(const std::vector<Record>& snapshot) {
     std::string text = header_line(boot_id_);
     std::uint64_t sequence = 0;
-    for (const auto& record : snapshot) text += journal_line(++sequence, record) + '\n';
+    if (auto added = add_lines(text, snapshot, sequence, 0); !added) return added;
 
     const int at = directory_.get();
     ::unlinkat(at, kNewName, 0);  // left behind by a crash here
@@ -287,12 +303,13 @@ Result<void> Journal::compact(const std::vector<Record>& snapshot) {
     }
     file_ = std::move(file);
     sequence_ = lines_ = sequence;
-    size_ = text.size();
+    size_ = compacted_ = text.size();
     if (::fsync(at) != 0) return broken("make its directory durable", errno);
     return {};
 }
 
 bool Journal::wants_compaction(std::size_t live) const {
+    if (size_ > kCompactionBytes && size_ > 2 * compacted_) return true;
     return lines_ > kCompactionLines && lines_ > kLinesPerEntity * live;
 }
 

@@ -32,13 +32,15 @@ public:
     static Found peek(const std::string& directory, const std::string& boot_id);
 
     /// Makes the records durable: one write of all lines, then fdatasync. All or nothing: after a failure the file is
-    /// cut back to where it was. Errors: io (ENOSPC, …).
+    /// cut back to where it was.
+    /// Errors: io (ENOSPC, …); internal where a line, or the whole file, would not be read at the next start.
     model::Result<void> append(const std::vector<model::Record>& records);
 
     /// Rewrites the journal as just these records (new file, fsync, rename, fsync of the directory).
+    /// Errors: as `append`.
     model::Result<void> compact(const std::vector<model::Record>& snapshot);
 
-    /// True where a compaction pays: many more lines than `live` entities.
+    /// True where a compaction pays: many more lines than `live` entities, or a large file that has doubled since.
     [[nodiscard]] bool wants_compaction(std::size_t live) const;
 
 private:
@@ -48,7 +50,8 @@ private:
     std::string boot_id_;
     std::uint64_t sequence_ = 0;
     std::uint64_t lines_ = 0;
-    std::uint64_t size_ = 0;  ///< bytes known to be whole
+    std::uint64_t size_ = 0;       ///< bytes known to be whole
+    std::uint64_t compacted_ = 0;  ///< bytes after the last compaction
 };
 
 /// Format of one line, exposed for tests and fuzzing.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host/lines.hpp"
+#include "host/threads.hpp"
 
 namespace numalease::host {
 
@@ -44,6 +45,28 @@ CpuSet read_cpus(const Root& root, const std::string& path) {
     return CpuSet::parse(read_line(root, path)).value_or(CpuSet());
 }
 
+/// Format without a limit: "max", "max 100000" (cpu.max), "mlx4_0 hca_handle=max hca_object=max" (rdma.max), or
+/// nothing.
+bool limits(std::string_view value) {
+    if (value.starts_with("max ")) return false;
+    return std::ranges::any_of(words_of(value), [](std::string_view word) {
+        const auto number = word.substr(word.find('=') + 1);
+        return !number.empty() && number.front() >= '0' && number.front() <= '9';
+    });
+}
+
+/// The least number in a file of `cgroup` and of all above it.  Format: "max" or a number.
+std::optional<std::uint64_t> least_of(const Root& root, const std::string& cgroup2, std::string cgroup,
+                                      std::string_view file) {
+    std::optional<std::uint64_t> least;
+    for (; cgroup.size() > 1; cgroup = parent_of(cgroup)) {
+        const auto value =
+            model::parse_unsigned(read_line(root, file_of(cgroup2, cgroup, file)), file, ~std::uint64_t{0});
+        if (value) least = least ? std::min(*least, *value) : *value;
+    }
+    return least;
+}
+
 Result<void> write_exclusive(const Root& root, const std::string& path, const CpuSet& cpus) {
     // An empty write is no write; a line end clears the set.
     if (auto written = root.write(path, cpus.empty() ? "\n" : cpus.text()); !written) return written;
@@ -64,25 +87,37 @@ ShieldKind shields_of_kernel(const Root& root, const std::string& cgroup2) {
 }
 
 std::string limits_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    std::vector<std::string> names{"memory.max", "memory.high", "memory.swap.max", "cpu.max",
+                                   "io.max",     "misc.max",    "rdma.max",        "cpuset.cpus"};
+    for (auto& name : root.list(file_of(cgroup2, cgroup, "")))  // "hugetlb.2MB.max", "hugetlb.2MB.rsvd.max"
+        if (name.starts_with("hugetlb.") && name.ends_with(".max")) names.push_back(std::move(name));
     std::string out;
-    for (const std::string name :
-         {"memory.max", "memory.high", "memory.swap.max", "cpu.max", "io.max", "cpuset.cpus"}) {
-        const auto value = read_line(root, file_of(cgroup2, cgroup, name));
-        // Format of cpu.max: "max 100000" without a limit.
-        if (value.empty() || value == "max" || value.starts_with("max ")) continue;
-        out += (out.empty() ? "" : ", ") + name + '=' + value.substr(0, value.find('\n'));
+    for (const auto& name : names) {
+        auto value = read_line(root, file_of(cgroup2, cgroup, name));
+        std::ranges::replace(value, '\n', ' ');  // a line for each device or resource
+        if (limits(value)) out += (out.empty() ? "" : ", ") + name + '=' + value;
     }
     return out;
 }
 
-std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, std::string cgroup) {
-    std::optional<std::uint64_t> least;
-    for (; cgroup.size() > 1; cgroup = parent_of(cgroup)) {
-        const auto value =
-            model::parse_unsigned(read_line(root, file_of(cgroup2, cgroup, "pids.max")), "pids.max", ~std::uint64_t{0});
-        if (value) least = least ? std::min(*least, *value) : *value;
-    }
-    return least;
+std::string user_slice_of(const std::string& cgroup) {
+    constexpr std::string_view kUsers = "/user.slice/";
+    return cgroup.starts_with(kUsers) ? cgroup.substr(0, cgroup.find('/', kUsers.size())) : std::string();
+}
+
+std::string limits_of_user(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    const auto slice = user_slice_of(cgroup);
+    if (slice.empty()) return {};
+    auto limits = limits_of(root, cgroup2, slice);
+    return limits.empty() ? limits_of(root, cgroup2, "/user.slice") : limits;
+}
+
+std::optional<std::uint64_t> tasks_limit_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    return least_of(root, cgroup2, cgroup, "pids.max");
+}
+
+std::optional<model::Bytes> memory_limit_of(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    return least_of(root, cgroup2, cgroup, "memory.max");
 }
 
 Result<std::string> read_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
@@ -95,9 +130,14 @@ CpuSet read_own_cpus(const Root& root, const std::string& cgroup2, const std::st
     return read_cpus(root, file_of(cgroup2, cgroup, "cpuset.cpus"));
 }
 
-std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const std::string& cgroup,
+std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2, const model::Shield& shield,
                                     const CpuSet& cpus) {
-    for (const auto& level : levels_of(cgroup)) {
+    const bool own = shield.kind == ShieldKind::path;  // the slice of all shields may stand already
+    const auto now = own ? read_line(root, file_of(cgroup2, shield.cgroup, "cpuset.cpus.partition")) : std::string();
+    if (!now.empty() && now != "member") return shield.cgroup + " is a partition already (" + now + ')';
+    for (const auto& level : levels_of(shield.cgroup)) {
+        const auto held = own ? read_cpus(root, file_of(cgroup2, level, "cpuset.cpus.exclusive")) & cpus : CpuSet();
+        if (!held.empty()) return level + " has CPUs " + held.text() + " for itself (cpuset.cpus.exclusive)";
         const auto above = parent_of(level);
         for (const auto& name : root.list(cgroup2 + above)) {
             const auto sibling = above + '/' + name;
@@ -106,9 +146,9 @@ std::string in_the_way_of_partition(const Root& root, const std::string& cgroup2
             const auto taken = read_cpus(root, exclusive) & cpus;
             if (!taken.empty()) return sibling + " has CPUs " + taken.text() + " for itself (cpuset.cpus.exclusive)";
             // With exclusive CPUs the kernel asks only that no sibling is left without any; before, that none has them.
-            const auto own = read_own_cpus(root, cgroup2, sibling);
-            if (root.exists(exclusive) ? !own.empty() && cpus.covers(own) : own.intersects(cpus))
-                return sibling + " has CPUs " + (own & cpus).text() + " in its own cpuset.cpus (AllowedCPUs=)";
+            const auto set = read_own_cpus(root, cgroup2, sibling);
+            if (root.exists(exclusive) ? !set.empty() && cpus.covers(set) : set.intersects(cpus))
+                return sibling + " has CPUs " + (set & cpus).text() + " in its own cpuset.cpus (AllowedCPUs=)";
         }
     }
     return {};
@@ -175,41 +215,6 @@ std::string listed(const std::map<std::string, unsigned>& names) {
     for (const auto& [name, count] : names) {
         if (shown++ == kNamed) return out + ", and " + std::to_string(names.size() - kNamed) + " more kinds";
         out += (out.empty() ? "" : ", ") + name + (count > 1 ? " ×" + std::to_string(count) : "");
-    }
-    return out;
-}
-
-/// "ksoftirqd/3" → "ksoftirqd": there is one for each CPU.
-std::string kind_of_thread(std::string_view name) { return std::string(name.substr(0, name.find('/'))); }
-
-/// Field 9 of /proc/PID/stat, after a name that may hold anything. Source: proc(5); include/linux/sched.h.
-bool is_kernel_thread(std::string_view stat) {
-    constexpr std::uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD
-    constexpr std::size_t kFlags = 6;                    // counted from the state, which is field 3
-    const auto end = stat.rfind(')');
-    if (end == std::string_view::npos) return false;
-    const auto words = words_of(stat.substr(end + 1));
-    const auto flags = words.size() > kFlags ? model::parse_unsigned(words[kFlags], "flags", ~std::uint32_t{0})
-                                             : Result<std::uint64_t>(0);
-    return flags && (*flags & kKernelThread) != 0;
-}
-
-CpuSet allowed_of(std::string_view status) {
-    constexpr std::string_view kField = "Cpus_allowed_list:";
-    for (const auto line : lines_of(status))
-        if (line.starts_with(kField)) return CpuSet::parse(model::trim(line.substr(kField.size()))).value_or(CpuSet());
-    return {};
-}
-
-std::map<std::string, unsigned> kernel_threads_on(const Root& proc, const CpuSet& cpus) {
-    std::map<std::string, unsigned> out;
-    for (const auto& pid : proc.list("")) {
-        if (pid.empty() || pid.find_first_not_of("0123456789") != std::string::npos) continue;
-        const auto stat = proc.read(pid + "/stat");
-        if (!stat || !is_kernel_thread(*stat)) continue;
-        const auto status = proc.read(pid + "/status");
-        const auto comm = proc.read(pid + "/comm");
-        if (status && comm && allowed_of(*status).intersects(cpus)) ++out[kind_of_thread(model::trim(*comm))];
     }
     return out;
 }

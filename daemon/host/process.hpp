@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host/root.hpp"
@@ -35,6 +36,9 @@ std::string find_cgroup2(const Root& root, const Root& proc_root);
 
 /// "0::/user.slice/…" of /proc/PID/cgroup → "/user.slice/…". Errors: unsupported where there is no unified line.
 model::Result<std::string> read_cgroup(const Root& proc_root, int pid);
+
+/// Is a cgroup another one, or somewhere below it? Nothing is inside an empty path.
+bool is_inside(std::string_view cgroup, std::string_view other);
 
 /// The files of one cgroup that say what is in force.
 struct CgroupFacts {

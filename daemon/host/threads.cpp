@@ -9,12 +9,15 @@
 
 #include "host/lines.hpp"
 #include "host/process.hpp"
+#include "model/value.hpp"
 
 namespace numalease::host {
 
 namespace {
 
-constexpr std::size_t kMostThreads = 16384;  ///< bounds the record; more with a mask of their own are not seen
+// A mask is four leaves of its lease's record, which has others too: its processes, knobs and notes.
+constexpr std::size_t kLeavesOfAMask = 4;
+static_assert(kMostThreadMasks * kLeavesOfAMask <= model::kFlatMaxLeaves / 2);
 
 std::string task_path(int pid, int tid, std::string_view file) {
     return std::to_string(pid) + "/task/" + std::to_string(tid) + '/' + std::string(file);
@@ -77,6 +80,9 @@ std::uint64_t read_flags(const Root& proc_root, int pid) {
     return model::parse_unsigned(words[kFlags], "flags", ~std::uint32_t{0}).value_or(0);
 }
 
+/// "ksoftirqd/3" → "ksoftirqd": there is one for each CPU.
+std::string kind_of_thread(std::string_view name) { return std::string(name.substr(0, name.find('/'))); }
+
 bool set_mask(int tid, const model::CpuSet& cpus) {
     std::array<cpu_set_t, model::kCpuLimit / CPU_SETSIZE> mask{};
     for (const auto cpu : cpus.items()) CPU_SET_S(cpu, sizeof mask, mask.data());
@@ -97,8 +103,8 @@ bool loses_thread_masks(const Root& root) {
     return version < kKeeps;
 }
 
-std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
-    std::vector<model::ThreadMask> out;
+ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
+    ThreadMasks out;
     Cpusets cpusets(root, cgroup2);
     for (const int pid : numbers(proc_root, "")) {
         const auto cgroup = read_cgroup(proc_root, pid);
@@ -108,8 +114,11 @@ std::vector<model::ThreadMask> read_thread_masks(const Root& root, const Root& p
             auto cpus = read_mask(proc_root, pid, tid);
             if (cpus.empty() || cpus == all || !all.covers(cpus)) continue;
             const auto start = read_start_time(proc_root, tid);
-            if (start && out.size() < kMostThreads)
-                out.push_back({.pid = pid, .thread = {.pid = tid, .start_time = *start}, .cpus = std::move(cpus)});
+            if (!start) continue;
+            if (out.kept.size() < kMostThreadMasks)
+                out.kept.push_back({.pid = pid, .thread = {.pid = tid, .start_time = *start}, .cpus = std::move(cpus)});
+            else
+                ++out.left_out;
         }
     }
     return out;
@@ -130,6 +139,13 @@ std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const 
     return out;
 }
 
+ThreadMasks living_masks(const Root& proc_root, std::vector<model::ThreadMask> masks) {
+    std::erase_if(masks, [&](const model::ThreadMask& it) { return !is_alive(proc_root, it.thread); });
+    const auto left_out = masks.size() - std::min(masks.size(), kMostThreadMasks);
+    masks.resize(masks.size() - left_out);
+    return {.kept = std::move(masks), .left_out = left_out};
+}
+
 std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2,
                                                     const std::vector<model::ThreadMask>& masks,
                                                     const std::string& spared) {
@@ -138,7 +154,7 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
     for (const auto& it : masks) {
         const auto cgroup = read_cgroup(proc_root, it.thread.pid);
         if (!cgroup || !is_alive(proc_root, it.thread)) continue;
-        if (!spared.empty() && (*cgroup + '/').starts_with(spared + '/')) {
+        if (is_inside(*cgroup, spared)) {
             left.push_back(it);
             continue;
         }
@@ -146,6 +162,17 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
         if (now != it.cpus && now == cpusets.of(*cgroup)) set_mask(it.thread.pid, it.cpus);
     }
     return left;
+}
+
+std::map<std::string, unsigned> kernel_threads_on(const Root& proc_root, const model::CpuSet& cpus) {
+    std::map<std::string, unsigned> out;
+    for (const int pid : numbers(proc_root, "")) {
+        if ((read_flags(proc_root, pid) & kKernelThread) == 0 || !read_mask(proc_root, pid, pid).intersects(cpus))
+            continue;
+        const auto comm = proc_root.read(std::to_string(pid) + "/comm");
+        if (comm) ++out[kind_of_thread(model::trim(*comm))];
+    }
+    return out;
 }
 
 }  // namespace numalease::host

@@ -84,10 +84,6 @@ Shield shield_from(const Dict& dict) {
 Dict to_dict(const Confinement& it) {
     Value::Dicts settings;
     for (const auto& setting : it.settings) settings.push_back(to_dict(setting));
-    Value::Dicts masks;
-    for (const auto& mask : it.masks)
-        masks.push_back(
-            {{"pid", static_cast<unsigned>(mask.pid)}, {"thread", to_dict(mask.thread)}, {"cpus", mask.cpus.text()}});
     return {{"kind", text_of(it.kind)},
             {"unit", it.unit},
             {"slice", it.slice},
@@ -98,11 +94,20 @@ Dict to_dict(const Confinement& it) {
             {"memory_oom_kill", it.memory_events.oom_kill},
             {"whole_unit", it.whole_unit},
             {"settings", settings},
-            {"masks", masks},
-            {"prior_known", it.prior_known},
-            {"reload_was_due", it.reload_was_due},
             {"shield", to_dict(it.shield)},
             {"why", it.why}};
+}
+
+Dict journal_dict(const Confinement& it) {
+    Value::Dicts masks;
+    for (const auto& mask : it.masks)
+        masks.push_back(
+            {{"pid", static_cast<unsigned>(mask.pid)}, {"thread", to_dict(mask.thread)}, {"cpus", mask.cpus.text()}});
+    auto out = to_dict(it);
+    out["masks"] = masks;
+    out["prior_known"] = it.prior_known;
+    out["reload_was_due"] = it.reload_was_due;
+    return out;
 }
 
 Confinement confinement_from(const Dict& dict) {
@@ -209,6 +214,12 @@ Dict to_dict(const Lease& lease) {
     if (lease.failure) out["failure"] = row_of(*lease.failure).bus_name;
     if (lease.expires) out["expires"] = micros(*lease.expires);
     if (lease.parked) out["parked"] = to_dict(*lease.parked);
+    return out;
+}
+
+Dict journal_dict(const Lease& lease) {
+    auto out = to_dict(lease);
+    out["confinement"] = journal_dict(lease.confinement);
     return out;
 }
 

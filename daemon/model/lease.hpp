@@ -161,8 +161,11 @@ struct Lease {
 /// True where the confinement is properties of a unit that is not the lease's own, and has a prior.
 constexpr bool is_unit(ConfinementKind kind) { return kind == ConfinementKind::unit || kind == ConfinementKind::slice; }
 
-/// Everything, for the journal, the bus and the client.
+/// For the bus and the client: everything but what is kept only to be put back.
 Dict to_dict(const Lease& lease);
+/// Everything, for the journal.
+Dict journal_dict(const Lease& lease);
+/// Of either.  Errors: invalid_request.
 Result<Lease> lease_from_dict(const Dict& dict);
 Dict to_dict(const Placement& placement);
 Placement placement_from_dict(const Dict& dict);

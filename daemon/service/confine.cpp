@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "host/partition.hpp"
 #include "host/threads.hpp"
 #include "service/log.hpp"
 
@@ -18,8 +19,6 @@ using model::ConfinementKind;
 using model::Errc;
 using model::Result;
 
-constexpr std::uint64_t kPollUsec = 2'000;
-constexpr std::uint64_t kPolls = 1'000;             ///< 2 s together
 constexpr std::uint64_t kPollsForController = 100;  ///< 200 ms
 constexpr std::uint64_t kJobTimeout = 30'000'000;
 
@@ -68,6 +67,11 @@ void Confiner::give_up(const JobPtr& job, model::Error error) {
     done_({.op = job->op, .error = std::move(error), .confinement = job->lease.confinement, .note = job->note});
 }
 
+/// From the loop, for what is known at once: whoever asks to join is registered only when `confine` has returned.
+void Confiner::refuse(const JobPtr& job, model::Error error) {
+    later_.after(0, [=, this] { give_up(job, error); });
+}
+
 // ── Inspect ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 void Confiner::read_facts(const std::string& unit, const std::function<void(const systemd::UnitFacts&)>& next,
@@ -90,9 +94,15 @@ void Confiner::read_facts(const std::string& unit, const std::function<void(cons
 }
 
 void Confiner::read_masks(const JobPtr& job) const {
+    host::ThreadMasks masks;
     if (machine_.is_real() && host::loses_thread_masks(machine_.root))
-        job->lease.confinement.masks = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
-    add_masks_of_shields(job);
+        masks = host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    add_masks_of_shields(job->lease, masks);
+    job->lease.confinement.masks = std::move(masks.kept);
+    if (masks.left_out == 0) return;
+    job->note = "more than " + std::to_string(host::kMostThreadMasks) +
+                " threads have an affinity of their own: that of " + std::to_string(masks.left_out) +
+                " others may be lost and is not put back";
 }
 
 /// A lease of a service's main process is the service's: it ends when the unit is empty. Where another process of the
@@ -118,7 +128,10 @@ void Confiner::inspect_unit(const JobPtr& job) {
             read_masks(job);
             const bool unit = it.kind == ConfinementKind::unit;  // who holds a slice is not inside
             const auto cgroup = host::read_cgroup_facts(machine_.root, machine_.cgroup2, job->lease.caller.cgroup);
-            done_({.op = job->op, .confinement = it, .unit_memory = unit && cgroup ? cgroup->memory_current : 0});
+            done_({.op = job->op,
+                   .confinement = it,
+                   .unit_memory = unit && cgroup ? cgroup->memory_current : 0,
+                   .note = job->note});
         },
         [=, this](model::Error error) { give_up(job, std::move(error)); });
 }
@@ -144,7 +157,7 @@ void Confiner::confine(std::uint64_t op, const model::Lease& lease, const model:
     const bool joins = lease.state == model::LeaseState::active;
     switch (lease.confinement.kind) {
         case ConfinementKind::scope: return joins ? attach(job) : ensure_keepers(job, [=, this] { start_scope(job); });
-        case ConfinementKind::unit: return joins ? verify(job) : ensure_keepers(job, [=, this] { set_unit(job); });
+        case ConfinementKind::unit: return joins ? join_unit(job) : ensure_keepers(job, [=, this] { set_unit(job); });
         case ConfinementKind::slice:
             return joins ? join_slice(job) : ensure_keepers(job, [=, this] { set_slice(job); });
         case ConfinementKind::affinity:
@@ -159,10 +172,32 @@ void Confiner::start_scope(const JobPtr& job) {
     await_shield_slice(job);
 }
 
+/// Where the process that is to be confined is now.
+std::string Confiner::cgroup_of(const Job& job) const {
+    return host::read_cgroup(machine_.proc, job.process.pid).value_or(job.lease.caller.cgroup);
+}
+
+/// A scope leaves what is between the user's slice and the process: its session, or a unit of the user's own manager.
+void Confiner::keep_below_callers_limit(Job& job) const {
+    const auto most = host::memory_limit_of(machine_.root, machine_.cgroup2, cgroup_of(job));
+    if (!most) return;
+    auto& settings = job.lease.confinement.settings;
+    const auto found = std::ranges::find(settings, model::UnitProperty::memory, &model::UnitSetting::property);
+    if (found != settings.end()) {
+        const auto limit = model::parse_unsigned(found->value, "bytes", ~std::uint64_t{0});
+        if (limit && *limit <= *most) return;
+        settings.erase(found);
+    }
+    settings.push_back({.property = model::UnitProperty::memory, .value = std::to_string(*most)});
+    job.note += (job.note.empty() ? "" : "; ") + ("MemoryMax is " + model::bytes_text(*most)) +
+                ": that bound its caller before";
+}
+
 void Confiner::send_scope(const JobPtr& job) {
     const auto unit = job->lease.confinement.unit;
     job->polls_left = kPolls;
-    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(job->lease));
+    keep_below_callers_limit(*job);
+    auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(*job));
     if (!call) return give_up(job, call.error());
     await_start(
         job, unit, std::move(*call), [=, this] { verify(job); },
@@ -204,7 +239,17 @@ int Confiner::on_job_removed(sd_bus_message* message, void* data, sd_bus_error* 
     return 0;
 }
 
+/// A process of the same user's sessions is moved to the one that is there already. Any other would leave its unit, and
+/// what limits and stops that.
 void Confiner::attach(const JobPtr& job) {
+    const auto cgroup = host::read_cgroup(machine_.proc, job->process.pid);
+    if (!cgroup) return refuse(job, {Errc::io, "the process is gone", ESRCH});
+    if (host::is_inside(*cgroup, job->lease.confinement.cgroup)) return finish(job);
+    const auto slice = host::user_slice_of(job->lease.caller.cgroup);
+    if (!host::is_inside(*cgroup, slice))
+        return refuse(job, {Errc::unsupported, *cgroup + " is outside " + slice +
+                                                   ", whose processes alone are moved to " + job->lease.id +
+                                                   "; join from a session of that user, or use numa-leasectl run"});
     auto call = systemd::attach_process(bus_, scope_of(job->lease), job->process.pid);
     if (!call) return give_up(job, call.error());
     later_.call(bus_, std::move(*call), kJobTimeout, [=, this](Result<sd_bus_message*> reply) {
@@ -213,6 +258,17 @@ void Confiner::attach(const JobPtr& job) {
                            {Errc::io, "systemd did not move the process: " + reply.error().detail, reply.error().err});
         verify(job);
     });
+}
+
+/// What is in the unit is inside already.
+void Confiner::join_unit(const JobPtr& job) {
+    const auto cgroup = host::read_cgroup(machine_.proc, job->process.pid);
+    if (!cgroup) return refuse(job, {Errc::io, "the process is gone", ESRCH});
+    if (host::is_inside(*cgroup, job->lease.caller.cgroup)) return verify(job);
+    refuse(job,
+           {Errc::unsupported, *cgroup + " is outside " + job->lease.confinement.unit + ", which " + job->lease.id +
+                                   " confines, and nothing is moved into a unit; start it from that unit, or "
+                                   "use numa-leasectl run"});
 }
 
 void Confiner::set_unit(const JobPtr& job) {

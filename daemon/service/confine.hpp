@@ -7,13 +7,17 @@
 
 #include "core/step.hpp"
 #include "host/process.hpp"
+#include "host/threads.hpp"
 #include "service/event.hpp"
 #include "service/machine.hpp"
 #include "service/systemd.hpp"
 
 namespace numalease::service {
 
-constexpr std::uint64_t kShieldPolls = 40;  ///< 2 s together: as long as systemd takes to remove a cgroup
+inline constexpr std::uint64_t kShieldPolls = 40;  ///< 2 s together: as long as systemd takes to remove a cgroup
+/// What the kernel and systemd do after a call has returned is waited for this often, this long apart: 2 s together.
+inline constexpr std::uint64_t kPolls = 1'000;
+inline constexpr std::uint64_t kPollUsec = 2'000;
 
 /// Puts confinement in force through systemd, reads it back from the effective files, and takes it away again.
 /// Which kind a lease gets is core's decision; this only carries it out.
@@ -32,8 +36,15 @@ public:
     void start();
     [[nodiscard]] bool available() const { return available_; }
 
+    // Each of these answers with one Done, from the loop or before it returns.
+    /// Priors of a unit, masks of threads, and whether a shield can be had.
+    /// Errors: not_now where somebody has a shield's CPUs for himself; what systemd says of a unit; io.
     void inspect(std::uint64_t op, const model::Lease& lease);
+    /// `process`: the caller, or who joins the lease, which is active then.
+    /// Errors: io where systemd does not do it, the process is gone, or the effective files do not follow in 2 s;
+    /// unsupported where a unit has no cpuset controller, and where who joins is not to be moved.
     void confine(std::uint64_t op, const model::Lease& lease, const model::Process& process);
+    /// Errors: io where systemd does not answer or something could not be put back; the same may be asked again.
     void unconfine(std::uint64_t op, const model::Lease& lease, const model::Topology& topology);
     /// Whether the unit of a parked lease has ended for good; the answer is Done::unit_is_over.
     void ask_unit(std::uint64_t op, const model::Lease& lease);
@@ -63,6 +74,7 @@ private:
     void finish(const JobPtr& job);
     void inspect_unit(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
+    void refuse(const JobPtr& job, model::Error error);
     void read_masks(const JobPtr& job) const;
     void ensure_keepers(const JobPtr& job, const std::function<void()>& next);
     void ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next);
@@ -71,6 +83,7 @@ private:
     void start_scope(const JobPtr& job);
     void send_scope(const JobPtr& job);
     void attach(const JobPtr& job);
+    void join_unit(const JobPtr& job);
     void set_unit(const JobPtr& job);
     void set_slice(const JobPtr& job);
     void verify_slice(const JobPtr& job);
@@ -96,14 +109,16 @@ private:
     void raise_memlock(const Job& job) const;
     // confine_shield.cpp
     void await_room_for_shield(const JobPtr& job, const std::function<void()>& next);
-    [[nodiscard]] systemd::Surroundings surroundings_of(const model::Lease& lease) const;
+    [[nodiscard]] systemd::Surroundings surroundings_of(const Job& job) const;
+    [[nodiscard]] std::string cgroup_of(const Job& job) const;
+    void keep_below_callers_limit(Job& job) const;
     [[nodiscard]] model::CpuSet cpus_of_slice(const model::Shield& shield) const;
     void await_shield_slice(const JobPtr& job);
     void size_slice(const JobPtr& job, const std::function<void()>& next);
     void await_slice(const JobPtr& job, const std::function<void()>& next);
     void raise_shield(const JobPtr& job);
     void begin_shield(const JobPtr& job);
-    void add_masks_of_shields(const JobPtr& job) const;
+    void add_masks_of_shields(const model::Lease& lease, host::ThreadMasks& masks) const;
     void await_released(const JobPtr& job, const std::function<void()>& next);
     void lower_shield(const JobPtr& job, const std::function<void()>& next);
     /// Where systemd keeps a runtime property of `unit`; empty where there is none.

@@ -14,9 +14,6 @@ using model::Errc;
 using model::Result;
 using model::ShieldKind;
 
-constexpr std::uint64_t kPollUsec = 2'000;
-constexpr std::uint64_t kPolls = 1'000;  ///< 2 s together
-
 /// "/numaleaseshield.slice" → "numaleaseshield.slice".
 std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(shield.cgroup.rfind('/') + 1); }
 
@@ -27,8 +24,7 @@ std::string unit_of(const model::Shield& shield) { return shield.cgroup.substr(s
 void Confiner::await_room_for_shield(const JobPtr& job, const std::function<void()>& next) {
     const auto& shield = job->lease.confinement.shield;
     if (shield.kind == ShieldKind::none) return next();
-    const auto why =
-        host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield.cgroup, job->lease.placement.cpus);
+    const auto why = host::in_the_way_of_partition(machine_.root, machine_.cgroup2, shield, job->lease.placement.cpus);
     if (why.empty()) return next();
     constexpr std::uint64_t kLookAgain = 50'000;
     if (job->polls_left-- > 0) return later_.after(kLookAgain, [=, this] { await_room_for_shield(job, next); });
@@ -36,12 +32,13 @@ void Confiner::await_room_for_shield(const JobPtr& job, const std::function<void
 }
 
 /// The shield's slice is made with the first scope in it. Later ones find it, and make it larger when they are in.
-systemd::Surroundings Confiner::surroundings_of(const model::Lease& lease) const {
-    const auto& shield = lease.confinement.shield;
-    if (shield.kind != ShieldKind::slice) return {};
-    return {.make_slice = !machine_.root.exists(machine_.cgroup2 + shield.cgroup),
-            .slice_cpus = core::shielded_cpus(state_(), shield.cgroup),
-            .tasks = host::tasks_limit_of(machine_.root, machine_.cgroup2, lease.caller.cgroup)};
+systemd::Surroundings Confiner::surroundings_of(const Job& job) const {
+    systemd::Surroundings out{.tasks = host::tasks_limit_of(machine_.root, machine_.cgroup2, cgroup_of(job))};
+    const auto& shield = job.lease.confinement.shield;
+    if (shield.kind != ShieldKind::slice) return out;
+    out.make_slice = !machine_.root.exists(machine_.cgroup2 + shield.cgroup);
+    out.slice_cpus = core::shielded_cpus(state_(), shield.cgroup);
+    return out;
 }
 
 model::CpuSet Confiner::cpus_of_slice(const model::Shield& shield) const {
@@ -110,14 +107,16 @@ void Confiner::begin_shield(const JobPtr& job) {
 }
 
 /// What threads had before the shields that stand already is not what they have now. Durable before this one rises.
-void Confiner::add_masks_of_shields(const JobPtr& job) const {
-    auto& masks = job->lease.confinement.masks;
-    if (job->lease.confinement.shield.kind == ShieldKind::none || !machine_.is_real()) return;
-    const auto kernel = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
-    masks.insert(masks.end(), kernel.begin(), kernel.end());
-    for (const auto& [id, lease] : state_().leases)
-        if (id != job->lease.id && !model::is_over(lease.state) && lease.confinement.shield.kind != ShieldKind::none)
-            masks = core::masks_behind_shields(lease.confinement.masks, masks, lease.placement.cpus);
+void Confiner::add_masks_of_shields(const model::Lease& lease, host::ThreadMasks& masks) const {
+    if (lease.confinement.shield.kind == ShieldKind::none || !machine_.is_real()) return;
+    auto now = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+    now.insert(now.end(), masks.kept.begin(), masks.kept.end());
+    for (const auto& [id, other] : state_().leases)
+        if (id != lease.id && !model::is_over(other.state) && other.confinement.shield.kind != ShieldKind::none)
+            now = core::masks_behind_shields(other.confinement.masks, now, other.placement.cpus);
+    // Of one shield after the other they would become ever more, with those of threads that have ended.
+    auto living = host::living_masks(machine_.proc, std::move(now));
+    masks = {.kept = std::move(living.kept), .left_out = masks.left_out + living.left_out};
 }
 
 /// Takes the shield down, which can be done twice, and goes on when that has been read back.
@@ -128,7 +127,7 @@ void Confiner::lower_shield(const JobPtr& job, const std::function<void()>& next
     if (machine_.is_real()) {
         job->masks_now = host::read_kernel_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
         if (host::loses_thread_masks(machine_.root))
-            for (auto& it : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2))
+            for (auto& it : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2).kept)
                 job->masks_now.push_back(std::move(it));
     }
     if (last)

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -86,11 +87,38 @@ EventSource Holders::watch_file(const std::string& path, std::uint32_t mask, sd_
     return EventSource(sd_event_add_inotify(event_, &source, full.c_str(), mask, handler, this) < 0 ? nullptr : source);
 }
 
+void Holders::watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
+    struct stat facts{};
+    const bool there = ::fstatat(machine_.root.fd(), path.c_str(), &facts, 0) == 0;
+    auto& it = memories_[path];
+    if (there && it.source && it.inode == facts.st_ino) return;
+    it = {.source = there ? watch_file(path, mask, handler) : EventSource(), .inode = facts.st_ino};
+}
+
+/// A named lease's slice need not be there, and is made anew with each start of what is in it. Of a file that went with
+/// its cgroup the kernel says nothing, so the folders above tell.
+void Holders::watch_memories() {
+    std::set<std::string> used;
+    const auto watch = [&](const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
+        if (used.insert(path).second) watch_memory(path, mask, handler);
+    };
+    for (const auto& [lease, has_child] : leases_) {
+        const auto cgroup = memory_cgroup(lease, machine_);
+        if (cgroup.empty() || lease.state != model::LeaseState::active) continue;
+        if (lease.confinement.kind == model::ConfinementKind::slice) {  // "/numalease.slice/numalease-NAME.slice"
+            for (auto end = std::size_t{0}; end != std::string::npos; end = cgroup.find('/', end + 1))
+                watch(machine_.cgroup2 + cgroup.substr(0, end), IN_CREATE, on_folder);
+            watch(machine_.cgroup2 + cgroup, IN_CREATE, on_folder);
+        }
+        watch(machine_.cgroup2 + cgroup + "/memory.events", IN_MODIFY, on_memory);
+    }
+    std::erase_if(memories_, [&](const auto& item) { return !used.contains(item.first); });
+}
+
 void Holders::sync(const core::State& state) {
     leases_.clear();
     std::set<Key> processes;
     std::set<std::string> cgroups;
-    std::set<std::string> memories;
     std::set<model::LeaseId> parents;
     bool whole_units = false;
     for (const auto& [id, lease] : state.leases)
@@ -111,11 +139,6 @@ void Holders::sync(const core::State& state) {
             processes.emplace(holder.pid, holder.start_time);
         }
         if (lease.state != model::LeaseState::active) continue;
-        if (const auto cgroup = memory_cgroup(lease, machine_); !cgroup.empty()) {
-            memories.insert(cgroup);
-            if (!memories_.contains(cgroup))
-                memories_[cgroup] = watch_file(machine_.cgroup2 + cgroup + "/memory.events", IN_MODIFY, on_memory);
-        }
         // A slice comes and goes while it is held: it is watched only when nothing else keeps the lease.
         const bool held = lease.confinement.kind == model::ConfinementKind::slice && is_held(lease);
         if (has_cgroup(lease, machine_) && !held) {
@@ -128,7 +151,7 @@ void Holders::sync(const core::State& state) {
     if (!whole_units) runs_.reset();
     forget_unused(processes);
     std::erase_if(cgroups_, [&](const auto& item) { return !cgroups.contains(item.first); });
-    std::erase_if(memories_, [&](const auto& item) { return !memories.contains(item.first); });
+    watch_memories();
     std::erase_if(reported_, [&](const auto& id) { return !state.leases.contains(id); });
     check();
 }
@@ -207,22 +230,25 @@ void Holders::kill(const model::Lease& lease, int signal) const {
             lease.holders, [&](const auto& it) { return it.pid == pid && host::is_alive(machine_.proc, it); });
         // Read after the descriptor is open: a PID that was reused in between is somewhere else.
         const auto cgroup = held ? model::Result<std::string>() : host::read_cgroup(machine_.proc, pid);
-        const bool inside = own && cgroup && (*cgroup + '/').starts_with(lease.confinement.cgroup + '/');
+        const bool inside = own && cgroup && host::is_inside(*cgroup, lease.confinement.cgroup);
         if (held || inside) send(pidfd->get(), signal);
     }
 }
 
 /// A killed process often is a lease's last one, so its cgroup is looked at before its end is told.
 void Holders::look_at_memory() {
-    std::vector<core::OutOfMemory> found;
-    for (const auto& [lease, has_child] : leases_) {
-        const auto cgroup = memory_cgroup(lease, machine_);
-        if (cgroup.empty() || lease.state != model::LeaseState::active) continue;
+    std::vector<model::LeaseId> ids;
+    for (const auto& it : leases_) ids.push_back(it.lease.id);
+    for (const auto& id : ids) {
+        const auto found = std::ranges::find_if(leases_, [&](const Watched& it) { return it.lease.id == id; });
+        if (found == leases_.end() || found->lease.state != model::LeaseState::active) continue;
+        const auto cgroup = memory_cgroup(found->lease, machine_);
+        if (cgroup.empty()) continue;
         const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, cgroup);
-        if (events && events->oom_kill > lease.confinement.memory_events.oom_kill)
-            found.push_back({.lease = lease.id, .events = *events});
+        // Fewer than before: its cgroup was made anew, and counts from zero.
+        if (events && events->oom_kill != found->lease.confinement.memory_events.oom_kill)
+            out_of_memory_({.lease = id, .events = *events});  // may come back here through `sync`
     }
-    for (auto& it : found) out_of_memory_(std::move(it));  // may come back here through `sync`
 }
 
 void Holders::check() {
@@ -249,6 +275,13 @@ int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*e
 
 int Holders::on_memory(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
     static_cast<Holders*>(data)->look_at_memory();
+    return 0;
+}
+
+int Holders::on_folder(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
+    auto* self = static_cast<Holders*>(data);
+    self->watch_memories();
+    self->look_at_memory();
     return 0;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <optional>
@@ -52,9 +54,16 @@ private:
         model::Lease lease;  ///< id, state, holders, confinement and caller are looked at
         bool has_child = false;
     };
+    /// A watch is on an inode: where the file or folder was made again, it is set anew.
+    struct FileWatch {
+        EventSource source;
+        ino_t inode = 0;
+    };
     Watch& watch(const model::Process& process);
     void watch_cgroup(const std::string& cgroup);
     EventSource watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
+    void watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
+    void watch_memories();
     void look_at_memory();
     [[nodiscard]] bool is_same_run(const model::Lease& lease) const;
     void check();
@@ -63,6 +72,7 @@ private:
     [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
     [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
     static int on_pidfd(sd_event_source* source, int fd, std::uint32_t events, void* data);
+    static int on_folder(sd_event_source* source, const struct inotify_event* event, void* data);
     static int on_memory(sd_event_source* source, const struct inotify_event* event, void* data);
     static int on_cgroup(sd_event_source* source, const struct inotify_event* event, void* data);
 
@@ -74,8 +84,8 @@ private:
     std::map<std::string, host::UniqueFd> kept_;  ///< and not asked for yet
     bool stores_ = false;
     std::map<std::string, EventSource> cgroups_;
-    std::map<std::string, EventSource> memories_;
-    EventSource runs_;  ///< while a lease is a whole unit's: systemd notes each start of one
+    std::map<std::string, FileWatch> memories_;  ///< memory.events, and the folders in which slices come and go
+    EventSource runs_;                           ///< while a lease is a whole unit's: systemd notes each start of one
     std::vector<Watched> leases_;
     std::set<model::LeaseId> reported_;
 };

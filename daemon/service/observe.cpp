@@ -105,8 +105,8 @@ model::CpuSet Observer::foreign_cpus(const core::State& state) const {
     model::CpuSet out;
     for (const auto& scope : scopes_) {
         const bool ours = std::ranges::any_of(state.leases, [&](const auto& item) {
-            return !model::is_over(item.second.state) &&
-                   (item.second.confinement.cgroup == scope || scope.ends_with("/numalease-" + item.first + ".scope"));
+            return !model::is_over(item.second.state) && (host::is_inside(scope, item.second.confinement.cgroup) ||
+                                                          scope.ends_with("/numalease-" + item.first + ".scope"));
         });
         if (ours) continue;
         const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, scope);
@@ -136,13 +136,10 @@ core::ShieldFacts Observer::shield_facts(const core::State& state, const core::I
     core::ShieldFacts out;
     if (callers.empty()) return out;
     out.kernel = host::shields_of_kernel(machine_.root, machine_.cgroup2);
-    constexpr std::string_view kSessions = "/user.slice/";
     for (const auto& cgroup : callers) {
-        if (!cgroup.starts_with(kSessions)) continue;
-        const auto path = cgroup.substr(0, cgroup.find('/', kSessions.size()));  // "/user.slice/user-1001.slice"
-        auto limits = host::limits_of(machine_.root, machine_.cgroup2, path);
-        if (limits.empty()) limits = host::limits_of(machine_.root, machine_.cgroup2, "/user.slice");
-        if (!limits.empty()) out.limits[path.substr(kSessions.size())] = limits;
+        auto limits = host::limits_of_user(machine_.root, machine_.cgroup2, cgroup);
+        const auto slice = host::user_slice_of(cgroup);  // "/user.slice/user-1001.slice"
+        if (!limits.empty()) out.limits[slice.substr(slice.rfind('/') + 1)] = std::move(limits);
     }
     return out;
 }

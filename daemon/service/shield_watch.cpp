@@ -59,7 +59,7 @@ void ShieldWatch::ask_again() {
     for (const auto& it : shielded_)
         if (it.problem.starts_with("root invalid")) invalid.insert(it.cgroup);
     const auto now = masks_.empty() ? std::vector<model::ThreadMask>()
-                                    : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2);
+                                    : host::read_thread_masks(machine_.root, machine_.proc, machine_.cgroup2).kept;
     for (const auto& cgroup : invalid) {
         // An invalid root that is made one again stays invalid: it must have been a member in between.
         (void)host::end_partition(machine_.root, machine_.cgroup2, cgroup);

@@ -1,6 +1,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "host/partition.hpp"
 #include "host/threads.hpp"
 #include "service/confine.hpp"
 #include "service/systemd.hpp"
@@ -54,6 +55,8 @@ void Confiner::verify_slice(const JobPtr& job) {
         it.effective_cpus = facts->effective_cpus;
         it.effective_nodes = facts->effective_nodes;
     }
+    if (const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, it.cgroup))
+        it.memory_events = *events;
     if (!facts || is_in_force(*job, *facts)) {
         // The keeper may have brought the controller, which takes them on older kernels.
         it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks, it.cgroup);
@@ -62,19 +65,22 @@ void Confiner::verify_slice(const JobPtr& job) {
     if (job->polls_left-- == 0)
         return give_up(job, {Errc::io, it.unit + " has CPUs " + facts->effective_cpus.text() + " although " +
                                            wanted.cpus.text() + " were set"});
-    constexpr std::uint64_t kPoll = 2'000;
-    later_.after(kPoll, [=, this] { verify_slice(job); });
+    later_.after(kPollUsec, [=, this] { verify_slice(job); });
 }
 
 /// A process of a login session enters a named lease in a scope of its own; a service's process is never moved.
 void Confiner::join_slice(const JobPtr& job) {
     auto& it = job->lease.confinement;
     const auto cgroup = host::read_cgroup(machine_.proc, job->process.pid);
-    if (!cgroup) return give_up(job, {Errc::io, "the process is gone", ESRCH});
-    if ((*cgroup + '/').starts_with(it.cgroup + '/')) return finish(job);
+    if (!cgroup) return refuse(job, {Errc::io, "the process is gone", ESRCH});
+    if (host::is_inside(*cgroup, it.cgroup)) return finish(job);
     if (!cgroup->starts_with("/user.slice/"))
-        return give_up(job, {Errc::unsupported, *cgroup + " is no login session, and is not moved; use Slice=" +
-                                                    it.unit + " in its unit, or systemd-run --slice=" + it.unit});
+        return refuse(job, {Errc::unsupported, *cgroup + " is no login session, and is not moved; use Slice=" +
+                                                   it.unit + " in its unit, or systemd-run --slice=" + it.unit});
+    if (const auto limits = host::limits_of_user(machine_.root, machine_.cgroup2, *cgroup); !limits.empty())
+        return refuse(job, {Errc::unsupported, it.unit + " is outside " + host::user_slice_of(*cgroup) +
+                                                   ", whose limits would no longer bind the process (" + limits +
+                                                   "); lift them, or use numa-leasectl run"});
     it.kind = ConfinementKind::scope;
     it.slice = it.unit;
     it.unit = "numalease-" + job->lease.id + "-" + std::to_string(job->process.pid) + ".scope";

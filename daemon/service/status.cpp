@@ -67,7 +67,7 @@ model::Dict status_dict(const core::State& state, const About& about, const Site
     if (!about.journal_works) degraded.push_back("the journal in " + about.runtime_directory + " cannot be written");
     if (machine.cgroup2.empty()) degraded.push_back("no cgroup v2 here: a lease ends with its first process");
     model::Value::Strings confinement;
-    if (about.systemd) confinement = {"scope", "unit"};
+    if (about.systemd) confinement = {"scope", "unit", "slice"};
     confinement.emplace_back("affinity");
     return {{"version", version()},
             {"pid", static_cast<std::uint64_t>(getpid())},

@@ -1,5 +1,7 @@
 #include "service/systemd.hpp"
 
+#include <cerrno>
+
 namespace numalease::service::systemd {
 
 namespace {
@@ -113,10 +115,8 @@ bool is_there(sd_bus* bus) {
     return made >= 0 && sd_bus_message_read(answer, "b", &owned) >= 0 && owned != 0;
 }
 
-/// "Unit x.service not loaded.", or, where properties of one are to be set that has no file any more, "not found".
-bool is_not_loaded(const model::Error& error) {
-    return error.detail.find("not loaded") != std::string::npos || error.detail.find("not found") != std::string::npos;
-}
+/// sd-bus knows systemd's names: it gives this one ENOENT, and of all of them bus::from_bus makes no_daemon.
+bool is_not_loaded(const model::Error& error) { return error.code == Errc::no_daemon && error.err == ENOENT; }
 
 void subscribe(Later& later, sd_bus* bus) {
     auto call = manager_call(bus, "Subscribe");

@@ -29,23 +29,23 @@ struct UnitFacts {
     bool needs_reload = false;  ///< a file of it changed on disk since systemd read it
 };
 
-/// Has the name an owner now? Waits for the bus.
+/// Has the name an owner now? Waits for the bus, 5 s at most.
 bool is_there(sd_bus* bus);
 /// Without it the manager sends no JobRemoved.
 void subscribe(Later& later, sd_bus* bus);
 
 /// A slice is loaded: it needs no file, and may be one that nobody has used yet.
 model::Result<bus::Message> get_unit(sd_bus* bus, const std::string& unit);
-/// GetUnit's answer for a unit that has ended and was forgotten.
+/// org.freedesktop.systemd1.NoSuchUnit: the answer for a unit that has ended and was forgotten, or has no file.
 bool is_not_loaded(const model::Error& error);
 /// Properties.GetAll of every interface of a unit's object.
 model::Result<bus::Message> get_facts(sd_bus* bus, const std::string& path);
 model::Result<UnitFacts> read_facts(sd_bus_message* reply);
-/// What a scope is started in, where it leaves the slice of its caller.
+/// What a scope is started in, and what bound its process where it was before.
 struct Surroundings {
     bool make_slice = false;  ///< together with the scope, with these CPUs; it goes with its last scope
     model::CpuSet slice_cpus;
-    std::optional<std::uint64_t> tasks;  ///< as many as the caller could have before
+    std::optional<std::uint64_t> tasks;  ///< processes and threads, as many as the caller could have before
 };
 /// A scope with the settings of the lease in force before `pid` joins it.
 model::Result<bus::Message> start_scope(sd_bus* bus, const std::string& unit, const model::Lease& lease, int pid,

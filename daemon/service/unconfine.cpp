@@ -16,9 +16,6 @@ namespace {
 using model::Errc;
 using model::Result;
 
-constexpr std::uint64_t kPollUsec = 2'000;
-constexpr std::uint64_t kPolls = 1'000;
-
 constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
 bool is_gone(const model::Error& error) { return systemd::is_not_loaded(error); }

@@ -80,6 +80,20 @@ TEST(OutOfMemory, ThatIsNotItsOwnIsNotSaidToBe) {
     EXPECT_EQ(at.lease(id).reason, "out of memory: 1 process killed, not at the lease's own limit");
 }
 
+TEST(OutOfMemory, IsCountedFromZeroWhereASliceWasMadeAnew) {
+    auto at = machine();
+    const auto id = at.acquire("node=0");
+    const auto kills = [&](std::uint64_t events) {
+        at.handle(core::OutOfMemory{.lease = id, .events = {.oom = events, .oom_kill = events}});
+        return at.lease(id).oom_kills;
+    };
+    EXPECT_EQ(kills(5), 5U);
+    EXPECT_EQ(kills(2), 7U) << "two of the new one's";
+    EXPECT_EQ(kills(3), 8U);
+    EXPECT_EQ(kills(0), 8U);
+    EXPECT_EQ(kills(3), 11U);
+}
+
 TEST(Runs, OfAUnitThatAskAgainEndTheFormerLeaseAndAreNotBoundByItsMasks) {
     auto at = machine("/system.slice/foo.service");
     auto caller = at.caller();

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <functional>
 
+#include "host/threads.hpp"
 #include "support/fake_root.hpp"
 
 namespace numalease::host {
@@ -221,6 +222,52 @@ TEST_F(JournalFile, CompactsToTheSnapshot) {
     [[maybe_unused]] const auto next = open();
     EXPECT_THAT(found_.records, ElementsAre(record("numa_balancing", "299"), record("thp_enabled", "never")));
     EXPECT_FALSE(exists("journal.new"));
+}
+
+Record lease_with_masks(std::size_t count) {
+    model::Lease lease{.id = "c1", .state = model::LeaseState::active};
+    for (std::size_t i = 0; i < count; ++i)
+        lease.confinement.masks.push_back(
+            {.pid = 4'000'000, .thread = {.pid = 4'000'000, .start_time = 123'456'789}, .cpus = {0, 2, 4, 6}});
+    return {.type = "lease", .key = lease.id, .body = journal_dict(lease)};
+}
+
+TEST_F(JournalFile, ReadsALeaseWithAsManyMasksAsAreKept) {
+    open().append({lease_with_masks(kMostThreadMasks)}).value();
+    open().append(some_records()).value();
+    [[maybe_unused]] const auto next = open();
+    EXPECT_THAT(found_.warnings, IsEmpty());
+    ASSERT_EQ(found_.records.size(), 1 + some_records().size());
+    EXPECT_EQ(model::lease_from_dict(found_.records[0].body).value().confinement.masks.size(), kMostThreadMasks);
+}
+
+TEST_F(JournalFile, RefusesARecordThatItWouldNotRead) {
+    auto journal = open();
+    const auto too_many = lease_with_masks(model::kFlatMaxLeaves / 4);
+    const auto done = journal.append({too_many});
+    ASSERT_FALSE(done);
+    EXPECT_THAT(done.error().detail, HasSubstr("lease c1 could not be read back"));
+    EXPECT_FALSE(journal.compact({too_many}));
+    journal.append(some_records()).value();
+    [[maybe_unused]] const auto next = open();
+    EXPECT_EQ(found_.records, some_records());
+    EXPECT_THAT(found_.warnings, IsEmpty());
+}
+
+TEST_F(JournalFile, IsCompactedBeforeItIsTooLargeToBeRead) {
+    const std::string text(1U << 20U, 'x');
+    auto journal = open();
+    std::size_t lines = 0;
+    for (; !journal.wants_compaction(100); ++lines) journal.append({record("numa_balancing", text)}).value();
+    EXPECT_EQ(lines, 16U);
+    std::vector<Record> snapshot;
+    for (std::size_t i = 0; i < lines; ++i) snapshot.push_back(record("numa_balancing", text));
+    journal.compact(snapshot).value();
+    EXPECT_FALSE(journal.wants_compaction(100)) << "it would be as large again";
+    while (journal.append({record("numa_balancing", text)})) ASSERT_LT(++lines, 64U);
+    EXPECT_EQ(lines, 63U);
+    [[maybe_unused]] const auto next = open();
+    EXPECT_EQ(found_.records.size(), lines);
 }
 
 TEST_F(JournalFile, IgnoresAHalfWrittenCompaction) {

@@ -91,7 +91,7 @@ TEST(Partition, BeginsAndEndsAndLeavesAloneWhatSomebodyMadeOfIt) {
 TEST(Partition, WhatIsInTheWayIsNamed) {
     auto root = tree();
     const auto way = [&](const std::string& cgroup) {
-        return in_the_way_of_partition(root.root(), kCgroup2, cgroup, kCpus);
+        return in_the_way_of_partition(root.root(), kCgroup2, {.kind = ShieldKind::path, .cgroup = cgroup}, kCpus);
     };
     EXPECT_EQ(way(kScope), "");
     root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "0-7\n");
@@ -107,10 +107,27 @@ TEST(Partition, BelowLinux67AnyCpuOfASiblingIsInTheWay) {
     const FakeRoot root{{"sys/fs/cgroup/system.slice/cpuset.cpus", "0-7\n"},
                         {"sys/fs/cgroup/user.slice/cpuset.cpus", "\n"},
                         {"sys/fs/cgroup/user.slice/user-1001.slice/cpuset.cpus", "2-3\n"}};
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus),
+    const model::Shield shield{.kind = ShieldKind::slice, .cgroup = "/numaleaseshield.slice"};
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus),
               "/system.slice has CPUs 2-3 in its own cpuset.cpus (AllowedCPUs=)");
     root.set("sys/fs/cgroup/system.slice/cpuset.cpus", "\n");
-    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, "/numaleaseshield.slice", kCpus), "");
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus), "");
+    root.set("sys/fs/cgroup/numaleaseshield.slice/cpuset.cpus.partition", "root\n");
+    EXPECT_EQ(in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus), "") << "of another shield, or its remains";
+}
+
+TEST(Partition, WhatSomebodyHasSetOnThePathIsInTheWay) {
+    const auto root = tree();
+    const model::Shield shield{.kind = ShieldKind::path, .cgroup = kScope};
+    const auto way = [&] { return in_the_way_of_partition(root.root(), kCgroup2, shield, kCpus); };
+    root.set("sys/fs/cgroup/user.slice/cpuset.cpus.exclusive", "3-4\n");
+    EXPECT_EQ(way(), "/user.slice has CPUs 3 for itself (cpuset.cpus.exclusive)");
+    root.set("sys/fs/cgroup/user.slice/cpuset.cpus.exclusive", "4-5\n");
+    EXPECT_EQ(way(), "") << "CPUs of other shields";
+    for (const std::string state : {"isolated", "root", "root invalid (Cpu list in cpuset.cpus not exclusive)"}) {
+        root.set(std::string("sys/fs/cgroup") + kScope + "/cpuset.cpus.partition", state + "\n");
+        EXPECT_EQ(way(), std::string(kScope) + " is a partition already (" + state + ')');
+    }
 }
 
 TEST(Partition, IsReleasedWhenTheRootCgroupHasItsCpusAgain) {
@@ -146,13 +163,43 @@ TEST(Partition, LimitsOfASliceAreToldButForTheNumberOfTasks) {
     EXPECT_EQ(tasks_limit_of(root.root(), kCgroup2, "/none.slice"), std::nullopt);
 }
 
+TEST(Partition, LimitsOfRareControllersAreToldToo) {
+    const std::string slice = "sys/fs/cgroup/user.slice/user-1001.slice/";
+    const FakeRoot root{{slice + "hugetlb.2MB.max", "max\n"},
+                        {slice + "hugetlb.2MB.current", "4096\n"},
+                        {slice + "misc.max", "sgx_epc max\n"},
+                        {slice + "rdma.max", "mlx4_0 hca_handle=max hca_object=max\n"}};
+    const auto limits = [&] { return limits_of(root.root(), kCgroup2, "/user.slice/user-1001.slice"); };
+    EXPECT_EQ(limits(), "");
+    root.set(slice + "hugetlb.1GB.rsvd.max", "0\n");
+    EXPECT_EQ(limits(), "hugetlb.1GB.rsvd.max=0");
+    root.set(slice + "rdma.max", "mlx4_0 hca_handle=max hca_object=2000\n");
+    root.set(slice + "misc.max", "sgx_epc 4096\n");
+    EXPECT_EQ(limits(),
+              "misc.max=sgx_epc 4096, rdma.max=mlx4_0 hca_handle=max hca_object=2000, hugetlb.1GB.rsvd.max=0");
+}
+
+TEST(Partition, LimitsOfASessionAreThoseOfItsSlices) {
+    const FakeRoot root{{"sys/fs/cgroup/user.slice/memory.max", "9\n"},
+                        {"sys/fs/cgroup/user.slice/user-1001.slice/memory.max", "max\n"},
+                        {"sys/fs/cgroup/user.slice/user-1001.slice/session-3.scope/memory.max", "5\n"},
+                        {"sys/fs/cgroup/system.slice/memory.max", "7\n"}};
+    const std::string session = "/user.slice/user-1001.slice/session-3.scope";
+    EXPECT_EQ(limits_of_user(root.root(), kCgroup2, session), "memory.max=9");
+    root.set("sys/fs/cgroup/user.slice/user-1001.slice/memory.max", "8\n");
+    EXPECT_EQ(limits_of_user(root.root(), kCgroup2, session), "memory.max=8");
+    EXPECT_EQ(limits_of_user(root.root(), kCgroup2, "/system.slice/a.service"), "");
+    EXPECT_EQ(memory_limit_of(root.root(), kCgroup2, session), 5U);
+    EXPECT_EQ(memory_limit_of(root.root(), kCgroup2, "/none.slice"), std::nullopt);
+}
+
 TEST(Partition, WhatStillRunsIsBoundKernelThreadsAndInterrupts) {
     FakeRoot proc;
     const auto thread = [&](const std::string& pid, const std::string& name, const std::string& flags,
                             const std::string& allowed) {
         proc.set(pid + "/stat", pid + " (" + name + ") S 2 0 0 0 -1 " + flags + " 0 0\n");
         proc.set(pid + "/comm", name + "\n");
-        proc.set(pid + "/status", "Name:\t" + name + "\nCpus_allowed_list:\t" + allowed + "\n");
+        proc.set(pid + "/task/" + pid + "/status", "Name:\t" + name + "\nCpus_allowed_list:\t" + allowed + "\n");
     };
     thread("10", "ksoftirqd/2", "69238848", "2");  // PF_KTHREAD | PF_NO_SETAFFINITY | …
     thread("11", "ksoftirqd/3", "69238848", "3");

@@ -134,6 +134,7 @@ TEST(Lease, ComesBackFromItsJournalLine) {
                          .cgroup = "/x",
                          .effective_cpus = {0},
                          .effective_nodes = {0},
+                         .masks = {{.pid = 40, .thread = {.pid = 41, .start_time = 5}, .cpus = {1}}},
                          .prior_known = true,
                          .reload_was_due = true,
                          .why = "so"};
@@ -145,11 +146,15 @@ TEST(Lease, ComesBackFromItsJournalLine) {
     lease.started = {Micros(3), Micros(4)};
     lease.expires = Micros(99);
     lease.signals_sent = 1;
-    const auto line = flatten(to_dict(lease));
+    const auto line = flatten(journal_dict(lease));
     for (const char c : line) EXPECT_TRUE(c >= 0x20 && c < 0x7f);
     const auto again = lease_from_dict(unflatten(line).value());
     ASSERT_TRUE(again);
     EXPECT_EQ(*again, lease);
+
+    lease.confinement.masks.clear();  // what is only put back is shown to nobody
+    lease.confinement.prior_known = lease.confinement.reload_was_due = false;
+    EXPECT_EQ(lease_from_dict(to_dict(*again)).value(), lease);
 }
 
 TEST(KnobKey, ComesBackFromItsTextForEveryRow) {

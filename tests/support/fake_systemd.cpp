@@ -188,6 +188,7 @@ void job_removed(const std::string& unit, const char* result) {
 struct Properties {
     std::map<std::string, Mask> masks;
     std::optional<std::uint64_t> memory_max;
+    std::optional<std::uint64_t> tasks_max;
     std::vector<unsigned> pids;
     bool delegate = false;
     std::string slice = "system.slice";
@@ -219,6 +220,7 @@ int read_value(sd_bus_message* m, const std::string& name, Properties& out) {
         return r;
     }
     if (name == "MemoryMax") return sd_bus_message_read(m, "v", "t", &out.memory_max.emplace());
+    if (name == "TasksMax") return sd_bus_message_read(m, "v", "t", &out.tasks_max.emplace());
     if (name == "DelegateControllers") out.delegate = true;
     return sd_bus_message_skip(m, "v");
 }
@@ -240,6 +242,7 @@ std::string line_of(const Properties& properties) {
     std::string out;
     for (const auto& [name, mask] : properties.masks) out += ' ' + name + '=' + IndexSet::from_bytes(mask).text();
     if (properties.memory_max) out += " MemoryMax=" + bytes_text(*properties.memory_max);
+    if (properties.tasks_max) out += " TasksMax=" + bytes_text(*properties.tasks_max);
     for (const auto pid : properties.pids) out += " PID=" + std::to_string(pid);
     return out;
 }
@@ -277,13 +280,14 @@ int on_get_unit(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     return sd_bus_reply_method_return(m, "o", object_path(name).c_str());
 }
 
-/// A slice needs no file and no process to be loaded.
+/// A slice needs no file, and has no cgroup before something runs in it.
 int on_load_unit(sd_bus_message* m, void* data, sd_bus_error* error) {
     const char* name = nullptr;
     if (const int r = sd_bus_message_read(m, "s", &name); r < 0) return r;
-    if (const std::string slice = name; slice.ends_with(".slice") && !fake.units.contains(slice))
-        add(slice, slice_path(slice));
-    sd_bus_message_rewind(m, 1);
+    const std::string slice = name;
+    if (slice.ends_with(".slice") && !fake.units.contains(slice))
+        fake.units[slice] = {.name = slice, .cgroup = slice_path(slice)};
+    if (const int r = sd_bus_message_rewind(m, 1); r < 0) return r;
     return on_get_unit(m, data, error);
 }
 

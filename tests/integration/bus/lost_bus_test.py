@@ -33,7 +33,7 @@ class LostBus(bed.Case):
 
     def test_a_unit_that_cannot_be_put_back_without_the_bus_is_put_back_by_the_next_daemon(self):
         client, cgroup = self.bed.service()
-        client.active(cores='1', numa_balancing='off')
+        client.active(cores='1', numa_balancing='off', grace='0s')
         client.run('exec', 'sleep', '1000')
         self.bed.broker.kill()
         client.kill()

@@ -31,6 +31,16 @@ class Scope(bed.Case):
         self.assertFalse([line for line in self.bed.systemd.lines if line.startswith('SetUnitProperties')],
                          'an ancestor, or the scope a second time')
 
+    def test_limits_below_the_users_slice_still_bind(self):
+        shown = f'{CGROUP2.lstrip("/")}{self.session}/'
+        self.bed.put(shown + 'memory.max', str(3 << 30))
+        self.bed.put(shown + 'pids.max', '500')
+        lease = self.client.active(cores='1')
+        started = [line for line in self.bed.systemd.lines if line.startswith('StartTransientUnit')]
+        self.assertIn(f' MemoryMax={3 << 30} TasksMax=500 PID=', started[0])
+        self.assertIn('MemoryMax is 3G: that bound its caller before', lease['notes'])
+        self.assertIn(str(3 << 30), [it['value'] for it in lease['confinement']['settings']])
+
     def test_grant_says_what_the_effective_files_say(self):
         lease = self.client.active(cores='1')
         scope = self.scope_of(lease)

@@ -19,9 +19,9 @@ done
 kill_all() { kill -9 $(pgrep "$@") 2>/dev/null || true; }
 kill_daemon() { systemctl kill --kill-whom=main --signal=KILL numa-leased 2>/dev/null || true; }
 
-# As after the last lease.
+# As after the last lease, and nobody is on his way to one.
 is_quiet() {
-    no_leases && reads /proc/sys/kernel/numa_balancing 1 && [[ $(pool 2) == 0 && $(pool 3) == 0 ]]
+    ! kill -0 $job 2>/dev/null && ! pgrep -x numa-leasectl >/dev/null && no_leases && reads /proc/sys/kernel/numa_balancing 1 && [[ $(pool 2) == 0 && $(pool 3) == 0 ]]
 }
 
 hits=''
@@ -35,6 +35,7 @@ for ((round = 1; round <= rounds; round++)); do
     else
         as_root "${lease[@]}" >/dev/null 2>&1 &
     fi
+    job=$!
     pause=$((RANDOM % 4000))
     sleep "$((pause / 1000)).$(printf %03d $((pause % 1000)))"
     running=''
