@@ -344,8 +344,11 @@ void Manager::plan(const Held& call) {
 }
 
 void Manager::list_leases(const Held& call) {
+    std::vector<const Lease*> leases;  // as they came: ids are not in the order of their texts
+    for (const auto& [id, lease] : parts_.state().leases) leases.push_back(&lease);
+    std::ranges::stable_sort(leases, {}, [](const Lease* it) { return it->queued.boot; });
     model::Value::Dicts out;
-    for (const auto& [id, lease] : parts_.state().leases) out.push_back(to_dict(lease));
+    for (const auto* lease : leases) out.push_back(to_dict(*lease));
     reply_dicts(call, out);
 }
 

@@ -1,7 +1,6 @@
 #!/bin/bash
 # Threads keep their own affinity through the first lease, the last one and in between, also where the kernel loses it.
 # Before all other scenarios with leases: the first lease of a boot is what brings the cpuset controller.
-# set: full
 # timeout: 600
 source "$(dirname "$0")/lib.sh"
 

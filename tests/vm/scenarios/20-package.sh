@@ -1,7 +1,6 @@
 #!/bin/bash
 # The package: what it installs, who may lease, an upgrade under a live lease, removal and purge.
 # timeout: 900
-# set: full
 source "$(dirname "$0")/lib.sh"
 
 assert compgen -G "$SHARE/numa-lease_*.deb"

@@ -1,6 +1,5 @@
 #!/bin/bash
 # A system service that runs its command in a lease: it stays in its unit, and the unit comes back as it was.
-# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 

@@ -1,7 +1,6 @@
 #!/bin/bash
 # Named leases: units that only join are confined from their first instruction, and the lease is parked for those that
 # come back (CASES 44, 46, 55).
-# set: full
 # timeout: 900
 source "$(dirname "$0")/lib.sh"
 

@@ -1,7 +1,6 @@
 #!/bin/bash
 # The recipe of two scripts, bind to a socket and switch balancing off, around a real llama.cpp that is told
 # `--numa distribute`: nothing of it leaves the lease. Under numactl alone it does.
-# set: full
 # timeout: 400
 source "$(dirname "$0")/lib.sh"
 
