@@ -68,7 +68,7 @@ void Confiner::give_up(const JobPtr& job, model::Error error) {
 }
 
 /// From the loop, for what is known at once: whoever asks to join is registered only when `confine` has returned.
-void Confiner::refuse(const JobPtr& job, model::Error error) {
+void Confiner::refuse(const JobPtr& job, const model::Error& error) {
     later_.after(0, [=, this] { give_up(job, error); });
 }
 

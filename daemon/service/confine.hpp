@@ -74,7 +74,7 @@ private:
     void finish(const JobPtr& job);
     void inspect_unit(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
-    void refuse(const JobPtr& job, model::Error error);
+    void refuse(const JobPtr& job, const model::Error& error);
     void read_masks(const JobPtr& job) const;
     void ensure_keepers(const JobPtr& job, const std::function<void()>& next);
     void ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next);
