@@ -400,6 +400,17 @@ class Case(unittest.TestCase):
             print(keep.get('log', ''), file=sys.stderr)
 
 
+class SessionCase(Case):
+    """With a systemd, a daemon, the cgroup of a login session, and somebody who only looks."""
+
+    def setUp(self):
+        super().setUp()
+        self.bed.start_systemd()
+        self.bed.start_daemon()
+        self.session = self.bed.session()
+        self.watcher = self.bed.connect()
+
+
 class Failure:
     def __init__(self, case, name, texts):
         self.case, self.name, self.texts = case, name, texts

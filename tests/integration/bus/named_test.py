@@ -9,13 +9,9 @@ from bed import CGROUP2, cgroup_of, eventually
 SLICE = '/numalease.slice/numalease-web.slice'
 
 
-class Named(bed.Case):
+class Named(bed.SessionCase):
     def setUp(self):
         super().setUp()
-        self.bed.start_systemd()
-        self.bed.start_daemon()
-        self.session = self.bed.session()
-        self.watcher = self.bed.connect()
         self.holder = self.bed.connect(cgroup=self.session)
         self.joiner = self.bed.connect(cgroup=self.session)
 

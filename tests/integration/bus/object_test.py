@@ -68,14 +68,10 @@ class Appearance(bed.Case):
         self.assertEqual(self.bed.connect().call('GetStatus')[0]['pid'], self.bed.daemon.pid)
 
 
-class Object(bed.Case):
+class Object(bed.SessionCase):
     def setUp(self):
         super().setUp()
-        self.bed.start_systemd()
-        self.bed.start_daemon()
-        self.watcher = self.bed.connect()
         self.watcher.match(OURS)
-        self.session = self.bed.session()
 
     def caller(self):
         return self.bed.connect(cgroup=self.session)

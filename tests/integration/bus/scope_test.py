@@ -7,13 +7,9 @@ import bed
 from bed import CGROUP2, cgroup_of, eventually
 
 
-class Scope(bed.Case):
+class Scope(bed.SessionCase):
     def setUp(self):
         super().setUp()
-        self.bed.start_systemd()
-        self.bed.start_daemon()
-        self.session = self.bed.session()
-        self.watcher = self.bed.connect()
         self.client = self.bed.connect(cgroup=self.session)
 
     def scope_of(self, lease):
