@@ -254,7 +254,7 @@ Result<Connection> start_daemon(const Endpoint& endpoint, std::string& how) {
     if (!program) return std::unexpected(program.error());
     const auto words = daemon_words(*program, endpoint);
     const bool systemd = sd_booted() > 0;
-    const auto until = std::chrono::steady_clock::now() + (systemd ? kServiceTime : kOtherStarterTime);
+    const auto begun = std::chrono::steady_clock::now();
     while (true) {
         auto started = systemd ? start_service(words) : fail(Errc::unsupported, "no systemd here");
         const bool service = started.has_value();
@@ -264,7 +264,7 @@ Result<Connection> start_daemon(const Endpoint& endpoint, std::string& how) {
         // Where it did not start, another client may have been quicker, and that one's daemon answers in a moment; or
         // the last one was just leaving, and then it is to be started again.
         auto connection = wait_for_socket(endpoint, kLeavingTime);
-        if (connection || std::chrono::steady_clock::now() > until)
+        if (connection || std::chrono::steady_clock::now() > begun + (service ? kServiceTime : kOtherStarterTime))
             return connection || started ? std::move(connection) : std::unexpected(started.error());
     }
 }

@@ -148,6 +148,9 @@ private:
     bool reloading_ = false;
 };
 
+/// CPUs that are online or may come to be; `online` where the kernel does not say.
+model::CpuSet possible_cpus(const host::Root& root, const model::CpuSet& online);
+
 /// True where a drop-in holds nothing but comments, one section, and `property`, each time empty or set to one of
 /// `values`: what systemd writes when we set it. Only such a file is unlinked.
 bool is_own_dropin(std::string_view text, std::string_view property, const std::vector<std::string>& values);

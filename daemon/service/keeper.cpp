@@ -10,8 +10,6 @@ namespace numalease::service {
 
 namespace {
 
-constexpr const char* kPossible = "sys/devices/system/cpu/possible";
-
 /// Older kernels take threads' own masks whenever the controller comes or goes. All of them forget a CPU that is
 /// offline when it goes: the threads below do not get that CPU back with the others (seen on 6.12).
 bool loses_masks(const host::Root& root) {
@@ -50,8 +48,7 @@ void Confiner::ensure_keeper(const JobPtr& job, std::vector<std::string> slices,
     read_facts(
         keeper, [others](const systemd::UnitFacts&) { others(); },
         [=, this](const model::Error&) {
-            auto call = systemd::start_keeper(bus_, slice,
-                                              std::string(model::trim(machine_.root.read(kPossible).value_or(""))));
+            auto call = systemd::start_keeper(bus_, slice, possible_cpus(machine_.root, {}).text());
             if (!call) return others();
             await_start(job, keeper, std::move(*call), others, [others](const model::Error&) { others(); });
         });

@@ -20,12 +20,12 @@ constexpr std::uint64_t kReloadTimeout = 90'000'000;
 
 bool is_gone(const model::Error& error) { return systemd::is_not_loaded(error); }
 
+}  // namespace
+
 model::CpuSet possible_cpus(const host::Root& root, const model::CpuSet& online) {
     const auto text = root.read("sys/devices/system/cpu/possible");
     return text ? model::CpuSet::parse(model::trim(*text)).value_or(online) : online;
 }
-
-}  // namespace
 
 bool is_own_dropin(std::string_view text, std::string_view property, const std::vector<std::string>& values) {
     bool found = false;
