@@ -129,7 +129,9 @@ def has_cgroup2():
 
 def tracking_cgroups():
     """Cgroups that a daemon without systemd made, deepest first."""
-    return sorted((path for mount in cgroup2() for path in mount.glob('**/numalease-*')), reverse=True)
+    # Not glob: what is removed while it looks would be an error; os.walk passes over that.
+    folders = (pathlib.Path(folder) for mount in cgroup2() for folder, _, _ in os.walk(mount))
+    return sorted((folder for folder in folders if folder.name.startswith('numalease-')), reverse=True)
 
 
 def alive(pid):
