@@ -21,6 +21,8 @@ using model::Result;
 
 constexpr std::uint64_t kPollsForController = 100;  ///< 200 ms
 constexpr std::uint64_t kJobTimeout = 30'000'000;
+/// systemd takes them one after the other: the last of hundreds would not be started within the time a call has.
+constexpr std::size_t kScopesAtOnce = 16;
 
 std::string scope_of(const model::Lease& lease) {
     return lease.confinement.unit.empty() ? "numalease-" + lease.id + ".scope" : lease.confinement.unit;
@@ -194,14 +196,32 @@ void Confiner::keep_below_callers_limit(Job& job) const {
 }
 
 void Confiner::send_scope(const JobPtr& job) {
+    if (scopes_starting_ == kScopesAtOnce) return held_back_.push_back(job);
     const auto unit = job->lease.confinement.unit;
     job->polls_left = kPolls;
     keep_below_callers_limit(*job);
     auto call = systemd::start_scope(bus_, unit, job->lease, job->process.pid, surroundings_of(*job));
     if (!call) return give_up(job, call.error());
+    ++scopes_starting_;
     await_start(
-        job, unit, std::move(*call), [=, this] { verify(job); },
-        [=, this](model::Error error) { give_up(job, std::move(error)); });
+        job, unit, std::move(*call),
+        [=, this] {
+            scope_is_answered();
+            verify(job);
+        },
+        [=, this](model::Error error) {
+            scope_is_answered();
+            give_up(job, std::move(error));
+        });
+}
+
+void Confiner::scope_is_answered() {
+    --scopes_starting_;
+    while (!held_back_.empty() && scopes_starting_ < kScopesAtOnce) {
+        const auto next = std::move(held_back_.front());
+        held_back_.pop_front();
+        send_scope(next);
+    }
 }
 
 /// systemd answers before the unit is there: its job says when it is.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -82,6 +83,7 @@ private:
                      const std::function<void(model::Error)>& failed);
     void start_scope(const JobPtr& job);
     void send_scope(const JobPtr& job);
+    void scope_is_answered();
     void attach(const JobPtr& job);
     void join_unit(const JobPtr& job);
     void set_unit(const JobPtr& job);
@@ -144,7 +146,9 @@ private:
         std::function<void(model::Error)> failed;
     };
     std::multimap<std::string, Start> starting_;  ///< by unit, until systemd's job for it is over
-    std::vector<JobPtr> unloaded_;                ///< wait until systemd has forgotten a drop-in
+    std::size_t scopes_starting_ = 0;
+    std::deque<JobPtr> held_back_;  ///< scopes for which systemd is asked when others have started
+    std::vector<JobPtr> unloaded_;  ///< wait until systemd has forgotten a drop-in
     bool reloading_ = false;
 };
 

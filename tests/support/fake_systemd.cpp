@@ -8,8 +8,9 @@
 //
 // org.numalease.Test on the manager's path: AddService(s name, u pid, ay cpus) puts a process into a service of its
 // own, as if it had been started so; with `cpus` an administrator has set them with set-property --runtime. Behave(s)
-// makes it "refuse" the calls that confine, "fail-job", be "deaf" (properties are taken and nothing follows), "vanish"
-// at the next such call, or be "normal" again. Each such call is printed as a line.
+// makes it "refuse" the calls that confine, "fail-job", be "slow" (no job ends before it is told otherwise), be "deaf"
+// (properties are taken and nothing follows), "vanish" at the next such call, or be "normal" again. Each such call is
+// printed as a line.
 
 #include <signal.h>
 #include <systemd/sd-bus.h>
@@ -165,6 +166,22 @@ int on_get_unit_by_pid(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     return no_such_unit(error, std::to_string(pid).c_str());
 }
 
+void finish_start(const std::string& name, const Properties& properties) {
+    if (fake.behaviour == "slow") return later([name, properties] { finish_start(name, properties); });
+    if (fake.behaviour == "fail-job" || (name.starts_with(fake.fail) && !fake.fail.empty()))
+        return job_removed(name, "failed");
+    auto& unit = add(name, slice_path(properties.slice) + '/' + name);
+    unit.masks = properties.masks;
+    unit.delegated = properties.delegate;
+    bool moved = true;
+    for (const auto pid : properties.pids) moved = move(unit, pid) && moved;
+    show(unit);
+    job_removed(name, moved ? "done" : "failed");
+    later([name] {
+        if (const auto found = fake.units.find(name); found != fake.units.end()) apply(found->second);
+    });
+}
+
 int on_start(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     const char* raw_name = nullptr;
     const char* mode = nullptr;
@@ -178,20 +195,7 @@ int on_start(sd_bus_message* m, void* /*data*/, sd_bus_error* error) {
     if (fake.units.contains(name))
         return sd_bus_error_setf(error, "org.freedesktop.systemd1.UnitExists", "Unit %s exists already.", raw_name);
     ++fake.jobs;
-    later([name, properties] {
-        if (fake.behaviour == "fail-job" || (name.starts_with(fake.fail) && !fake.fail.empty()))
-            return job_removed(name, "failed");
-        auto& unit = add(name, slice_path(properties.slice) + '/' + name);
-        unit.masks = properties.masks;
-        unit.delegated = properties.delegate;
-        bool moved = true;
-        for (const auto pid : properties.pids) moved = move(unit, pid) && moved;
-        show(unit);
-        job_removed(name, moved ? "done" : "failed");
-        later([name] {
-            if (const auto found = fake.units.find(name); found != fake.units.end()) apply(found->second);
-        });
-    });
+    later([name, properties] { finish_start(name, properties); });
     return sd_bus_reply_method_return(m, "o", (std::string(kPath) + "/job/" + std::to_string(fake.jobs)).c_str());
 }
 

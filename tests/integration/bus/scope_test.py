@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import bed
 from bed import CGROUP2, cgroup_of, eventually
@@ -88,6 +89,18 @@ class Scope(bed.SessionCase):
         # It is gone for good: the next lease says what holds it instead.
         lease = self.client.active(cores='1')
         self.assertEqual(lease['confinement']['kind'], 'affinity')
+
+    def test_of_many_at_once_systemd_is_asked_for_a_few_and_all_get_theirs(self):
+        self.bed.behave(self.watcher, 'slow')
+        clients = [self.bed.connect(cgroup=self.session) for _ in range(40)]
+        leases = [client.acquire(cores='1', share='yes')[0] for client in clients]
+        asked = lambda: sum(line.startswith('StartTransientUnit') for line in self.bed.systemd.lines)
+        eventually(lambda: asked() >= 16)
+        time.sleep(0.2)
+        self.assertEqual(asked(), 16)
+        self.bed.behave(self.watcher, 'normal')
+        for client, lease in zip(clients, leases):
+            self.assertEqual(client.wait(lease, 'active')['confinement']['kind'], 'scope')
 
     def test_a_refusal_leaves_the_caller_free_to_ask_again(self):
         self.refused('refuse', 'systemd')
