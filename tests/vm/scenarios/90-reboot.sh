@@ -12,7 +12,7 @@ pools() { echo "$(pool 2) $(pool 3)"; }
 if [[ ! -e $kept ]]; then
     mkdir $kept
     numa-leasectl run --node 1 --numa-balancing off -- sleep 1000 &
-    as_root numa-leasectl run --node 2 --hugepages 16M -- sleep 1000 >/dev/null &
+    as_root numa-leasectl run --node 2 --hugepages 2M=16M -- sleep 1000 >/dev/null &
     mkdir -p /etc/numa-lease/leases
     echo 'node: 3' >/etc/numa-lease/leases/box.yaml
     systemd-run --quiet --unit=joined -p Slice=numalease-box.slice -p Requires=numa-lease@box.service \
