@@ -43,6 +43,7 @@ void add_stop(CLI::App& verb, Globals& globals);
 void add_topology(CLI::App& verb, Globals& globals);
 void add_knobs(CLI::App& verb, Globals& globals);
 void add_policy(CLI::App& verb, Globals& globals);
+void add_model(CLI::App& verb, Globals& globals);
 
 /// The shipped, the site's and the user's policies and engines.
 policies::Library load_library();

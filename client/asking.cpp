@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "client/model_size.hpp"
 #include "client/output.hpp"
+#include "client/sizing.hpp"
 
 namespace numalease::client {
 
@@ -144,11 +144,16 @@ public:
                 file = model_file(*engine, command, user_env).value_or("");
         // A typed size wins over any estimate, also over one that cannot be made.
         if (file.empty() || typed_.fields.contains("memory")) return {};
-        const auto bytes = model_memory(file);
-        if (!bytes) return std::unexpected(bytes.error());
-        fields_["memory"] = std::to_string(*bytes);
+        const auto sizing = size_model(library_, file, command, user_env, has_compute_device());
+        if (!sizing) {
+            auto error = sizing.error();
+            if (error.code == Errc::unreadable) error.detail += "; say --memory SIZE instead";
+            return std::unexpected(error);
+        }
+        fields_["memory"] = std::to_string(memory_to_ask(*sizing, machine_memory()));
         fields_["memory-is-estimate"] = "yes";
         out_.model = file;
+        out_.notes.push_back(sizing_text(*sizing));
         return {};
     }
 

@@ -1,10 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "client/asking.hpp"
+#include "client/sizing.hpp"
+#include "support/gguf_bytes.hpp"
 
 namespace numalease::client {
 namespace {
@@ -206,71 +205,41 @@ TEST(Asking, SendsACommandOfAnyBytesAsPlainText) {
     EXPECT_LT(sent(asked, "command").size(), 300U);
 }
 
-class Models : public testing::Test {
-protected:
-    void SetUp() override {
-        directory_ = testing::TempDir() + "/numa-lease-models-" + std::to_string(getpid());
-        std::filesystem::create_directories(directory_);
-    }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
-
-    std::string file(const std::string& name, std::size_t size) {
-        std::ofstream(directory_ + '/' + name) << std::string(size, 'x');
-        return directory_ + '/' + name;
-    }
-
-    std::string directory_;
-};
-
-TEST_F(Models, AModelInTheCommandSizesTheMemory) {
-    const auto asked = ask({}, {"llama-server", "-m", file("m.gguf", 1000)});
-    EXPECT_EQ(sent(asked, "memory"), "1100");
+TEST(Models, AModelInTheCommandSizesTheMemory) {
+    const test::ModelFolder folder;
+    const auto file = folder.put("m.gguf", test::small_model());
+    const auto sizing = size_model(library(), file, {"llama-server", "-m", file}, {}, false);
+    ASSERT_TRUE(sizing) << sizing.error().detail;
+    const auto asked = ask({}, {"llama-server", "-m", file});
+    EXPECT_EQ(sent(asked, "memory"), std::to_string(sizing->most()));
     EXPECT_EQ(sent(asked, "memory-is-estimate"), "yes");
 }
 
-TEST_F(Models, ATypedModelIsForUnknownEngines) {
+TEST(Models, ATypedModelOfAnotherFormCountsBySize) {
+    const test::ModelFolder folder;
     Typed typed;
-    typed.model = file("m.bin", 500);
+    typed.model = folder.put("m.bin", std::string(500, 'x'));
     EXPECT_EQ(sent(ask(typed, {"my-engine"}), "memory"), "550");
 }
 
-TEST_F(Models, ATypedMemoryWinsAndIsNoEstimate) {
+TEST(Models, ATypedMemoryWinsAndIsNoEstimate) {
     auto typed = fields({{"memory", "4G"}});
-    typed.model = directory_ + "/missing.gguf";
+    typed.model = "/nowhere/missing.gguf";
     const auto asked = ask(typed);
     EXPECT_EQ(sent(asked, "memory"), "4G");
     EXPECT_EQ(sent(asked, "memory-is-estimate"), "(not sent)");
 }
 
-TEST_F(Models, AMissingModelIsUnreadableByName) {
-    const auto asked = ask({}, {"llama-server", "-m", directory_ + "/missing.gguf"});
-    ASSERT_FALSE(asked);
-    EXPECT_EQ(model::row_of(asked.error().code).exit_status, 66);
-    EXPECT_THAT(asked.error().detail, HasSubstr("missing.gguf"));
-}
-
-TEST_F(Models, AFolderIsNoModel) {
-    const auto asked = ask({}, {"llama-server", "-m", directory_});
-    ASSERT_FALSE(asked);
-    EXPECT_EQ(model::row_of(asked.error().code).exit_status, 66);
-}
-
-TEST_F(Models, AllPartsOfASplitModelCount) {
-    file("m-00001-of-00003.gguf", 100);
-    const auto second = file("m-00002-of-00003.gguf", 200);
-    file("m-00003-of-00003.gguf", 300);
-    EXPECT_EQ(sent(ask({}, {"llama-server", "-m", second}), "memory"), "660");
-}
-
-TEST_F(Models, AMissingPartIsNamed) {
-    const auto first = file("m-00001-of-00002.gguf", 100);
-    const auto asked = ask({}, {"llama-server", "-m", first});
-    ASSERT_FALSE(asked);
-    EXPECT_THAT(asked.error().detail, HasSubstr("m-00002-of-00002.gguf"));
-}
-
-TEST_F(Models, AnImpossiblePartNumberIsAPlainFile) {
-    EXPECT_EQ(sent(ask({}, {"llama-server", "-m", file("m-00004-of-00003.gguf", 100)}), "memory"), "110");
+TEST(Models, OneThatCannotBeReadIsNamedWithTheWayOut) {
+    const test::ModelFolder folder;
+    const auto truncated = folder.put("short.gguf", test::small_model().substr(0, 100));
+    for (const auto& file : {folder.path("missing.gguf"), truncated, folder.path(".")}) {
+        const auto asked = ask({}, {"llama-server", "-m", file});
+        ASSERT_FALSE(asked) << file;
+        EXPECT_EQ(model::row_of(asked.error().code).exit_status, 66);
+        EXPECT_THAT(asked.error().detail, HasSubstr(file));
+        EXPECT_THAT(asked.error().detail, HasSubstr("say --memory SIZE instead"));
+    }
 }
 
 }  // namespace

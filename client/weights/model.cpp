@@ -1,17 +1,12 @@
-#include "client/model_size.hpp"
+#include "weights/model.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
-namespace numalease::client {
+namespace numalease::weights {
 
-using model::Bytes;
 using model::Errc;
 using model::fail;
 using model::Result;
@@ -19,7 +14,7 @@ using model::Result;
 namespace {
 
 constexpr std::size_t kDigits = 5;
-constexpr std::uint64_t kMaxParts = 99999;
+constexpr std::uint64_t kMaxParts = 4096;
 
 /// PREFIX "00001" "-of-" "00003" SUFFIX, as llama.cpp's gguf-split writes it.
 struct Split {
@@ -49,37 +44,34 @@ std::optional<Split> split_of(const std::string& file) {
     return Split{.prefix = file.substr(0, file.size() - kTail), .count = *count, .suffix = std::string(kSuffix)};
 }
 
-Result<Bytes> file_size(const std::string& file) {
-    // Opened, not only looked at: a file that cannot be read will not be loaded either.
-    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat facts{};
-    const int failed = fd < 0 || fstat(fd, &facts) < 0 ? errno : 0;
-    if (fd >= 0) close(fd);
-    if (failed != 0)
-        return fail(Errc::unreadable, "model " + file + ": " + std::strerror(failed) + "; say --memory SIZE instead",
-                    failed);
-    if (!S_ISREG(facts.st_mode))
-        return fail(Errc::unreadable, "model " + file + ": not a file; say --memory SIZE instead");
-    return static_cast<Bytes>(facts.st_size);
-}
-
 }  // namespace
 
-Result<Bytes> model_memory(const std::string& file) {
-    constexpr Bytes kAllowance = 10;  // one tenth
+Result<Model> read_model(const std::string& file) {
     const auto split = split_of(file);
-    if (!split) {
-        const auto size = file_size(file);
-        return size ? Result<Bytes>(*size + *size / kAllowance) : size;
+    Model out;
+    out.file = file;
+    const auto parts = split ? split->count : 1;
+    for (std::uint64_t number = 1; number <= parts; ++number) {
+        out.files.push_back(split ? split->part(number) : file);
+        auto part = read_gguf(out.files.back());
+        if (!part) return std::unexpected(part.error());
+        out.stored += part->file;  // a file's size is below 2^63, and there are few
+        if (number == 1) {
+            const auto says = part->number("split.count", 1);
+            if (says > 1 && says != parts)
+                return fail(Errc::unreadable, "model " + file + " is one of " + std::to_string(says) +
+                                                  " parts; name it as gguf-split does, …-00001-of-0000N.gguf");
+            out.header = std::move(*part);
+            continue;
+        }
+        auto& tensors = out.header.tensors;
+        if (part->tensors.size() > kMaxTensors - std::min<std::uint64_t>(kMaxTensors, tensors.size()))
+            return fail(Errc::unreadable,
+                        "model " + file + " has more than " + std::to_string(kMaxTensors) + " tensors");
+        std::ranges::move(part->tensors, std::back_inserter(tensors));
+        out.header.has_unknown_type = out.header.has_unknown_type || part->has_unknown_type;
     }
-    Bytes total = 0;
-    for (std::uint64_t number = 1; number <= split->count; ++number) {
-        const auto size = file_size(split->part(number));
-        if (!size) return size;
-        if (__builtin_add_overflow(total, *size, &total))
-            return fail(Errc::unreadable, "model " + file + ": its parts are larger than any memory");
-    }
-    return total + total / kAllowance;
+    return out;
 }
 
-}  // namespace numalease::client
+}  // namespace numalease::weights

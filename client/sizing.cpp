@@ -1,0 +1,263 @@
+#include "client/sizing.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "client/engine_words.hpp"
+#include "client/wrapper.hpp"
+#include "weights/safetensors.hpp"
+
+namespace numalease::client {
+
+using model::Errc;
+using model::fail;
+using model::Result;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::uint64_t kAllLayers = 1'000'000;
+
+/// The command's words about one engine's options, by the names that the engine's file gives them.
+class Options {
+public:
+    Options(const policies::Library& library, const Argv& command, const Env& user_env) : argv_(command) {
+        if (command.empty()) return;
+        const auto words = unwrap(command);
+        engine_ = recognise(library, command, nullptr);
+        if (engine_ != nullptr) from_ = after_program(*engine_, command, words.program);
+        if (words.drops_env.empty()) env_ = user_env;
+        for (const auto& [name, value] : words.env) env_[name] = value;
+    }
+
+    [[nodiscard]] bool has_engine() const { return engine_ != nullptr && engine_->options.contains("context"); }
+
+    /// Every value given, in order; those that mean "not given" are left out.
+    [[nodiscard]] std::vector<std::string> all(const std::string& name) const {
+        const auto* option = find(name);
+        std::vector<std::string> out;
+        if (option == nullptr) return out;
+        for (const auto& one : given_by(*option, argv_, from_, env_))
+            if (std::ranges::find(option->unset, one.value) == option->unset.end()) out.push_back(one.value);
+        return out;
+    }
+    /// The last, which is the one that counts.
+    [[nodiscard]] std::optional<std::string> last(const std::string& name) const {
+        auto values = all(name);
+        return values.empty() ? std::nullopt : std::optional(std::move(values.back()));
+    }
+    [[nodiscard]] bool is_on(const std::string& name) const {
+        const auto* option = find(name);
+        if (option == nullptr) return false;
+        const auto given = given_by(*option, argv_, from_, env_);
+        // A variable says it in its value; the flag is enough.
+        return !given.empty() &&
+               (given.back().end != 0 ||
+                (given.back().value != "0" && given.back().value != "false" && given.back().value != "off"));
+    }
+
+private:
+    [[nodiscard]] const model::EngineOption* find(const std::string& name) const {
+        if (engine_ == nullptr) return nullptr;
+        const auto option = engine_->options.find(name);
+        return option == engine_->options.end() ? nullptr : &option->second;
+    }
+
+    const Argv& argv_;
+    Env env_;
+    const model::Engine* engine_ = nullptr;
+    std::size_t from_ = 0;
+};
+
+Result<std::uint64_t> number_of(const Options& options, const std::string& name, std::uint64_t fallback) {
+    const auto text = options.last(name);
+    if (!text) return fallback;
+    constexpr std::uint64_t kMost = UINT32_MAX;
+    return model::parse_unsigned(*text, name, kMost);
+}
+
+Result<std::uint32_t> cache_type(const Options& options, const std::string& name) {
+    constexpr std::uint32_t kF16 = 1;
+    const auto text = options.last(name);
+    if (!text) return kF16;
+    const auto type = weights::tensor_type(*text);
+    if (!type) return fail(Errc::invalid_request, "the command's " + name + " '" + *text + "' is no type of a tensor");
+    return type->number;
+}
+
+/// "REGEX=BUFFER,…": CPU and the *_Host buffers are main memory.
+void add_overrides(const Options& options, weights::Settings& settings) {
+    for (const auto& list : options.all("override-tensor")) {
+        std::size_t begin = 0;
+        while (begin <= list.size()) {
+            const auto end = std::min(list.find(',', begin), list.size());
+            const auto item = list.substr(begin, end - begin);
+            const auto equals = item.rfind('=');
+            if (equals != std::string::npos)
+                settings.overrides.emplace_back(item.substr(0, equals),
+                                                item.substr(equals + 1).find("CPU") == 0 || item.ends_with("_Host"));
+            begin = end + 1;
+        }
+    }
+    const std::string experts = R"(\.ffn_(up|down|gate|gate_up)_(ch|)exps)";
+    if (options.is_on("cpu-moe")) settings.overrides.emplace_back(experts, true);
+    constexpr std::uint64_t kMostLayers = 4096;
+    const auto layers = number_of(options, "cpu-moe-layers", 0).value_or(0);
+    if (layers >= kMostLayers)
+        settings.overrides.emplace_back(experts, true);
+    else
+        for (std::uint64_t i = 0; i < layers; ++i)
+            settings.overrides.emplace_back("blk\\." + std::to_string(i) + experts, true);
+}
+
+Result<std::uint64_t> gpu_layers(const Options& options) {
+    const auto text = options.last("gpu-layers");
+    if (!text) return 0;
+    if (*text == "all") return kAllLayers;
+    return model::parse_unsigned(*text, "gpu-layers", kAllLayers);
+}
+
+Result<weights::Settings> settings_of(const Options& options) {
+    weights::Settings out;
+    const auto context = number_of(options, "context", 0);
+    const auto slots = number_of(options, "slots", 0);
+    const auto ubatch = number_of(options, "ubatch", out.ubatch);
+    const auto keys = cache_type(options, "cache-keys");
+    const auto values = cache_type(options, "cache-values");
+    const auto layers = gpu_layers(options);
+    for (const auto* one : {&context, &slots, &ubatch, &layers})
+        if (!*one) return std::unexpected(one->error());
+    for (const auto* one : {&keys, &values})
+        if (!*one) return std::unexpected(one->error());
+    out.context = *context;
+    out.ubatch = *ubatch;
+    out.key_type = *keys;
+    out.value_type = *values;
+    out.gpu_layers = *layers;
+    // llama-server makes four slots of one cache where it is not told how many.
+    constexpr std::uint64_t kSlots = 4;
+    out.slots = *slots != 0 ? *slots : kSlots;
+    out.unified = *slots == 0 || options.is_on("unified-cache");
+    out.full_windows = options.is_on("full-windows");
+    out.cache_on_host = options.is_on("cache-on-host");
+    add_overrides(options, out);
+    return out;
+}
+
+/// A form that is not known here: its size is all that can be told.
+Result<void> read_plain(Sizing& out, const std::string& file) {
+    std::error_code error;
+    out.model.file = file;
+    out.model.files = {file};
+    out.model.stored = fs::file_size(file, error);
+    if (error) return fail(Errc::unreadable, "model " + file + ": " + error.message(), error.value());
+    out.model.header.tensors.push_back({.name = "all", .bytes = out.model.stored});
+    out.notes.emplace_back("neither GGUF nor safetensors: its size, and a tenth for everything else");
+    return {};
+}
+
+Result<void> read_files(Sizing& out, const std::string& file) {
+    if (weights::is_safetensors(file)) {
+        auto read = weights::read_safetensors(file);
+        if (!read) return std::unexpected(read.error());
+        out.model = std::move(read->model);
+        out.layers = std::move(read->layers);
+        if (out.layers.layers.empty()) out.notes.emplace_back("no config.json beside it: its KV cache is not counted");
+        return {};
+    }
+    const auto gguf = weights::is_gguf(file);
+    if (gguf && !*gguf && !file.ends_with(".gguf")) return read_plain(out, file);
+    auto read = weights::read_model(file);
+    if (!read) return std::unexpected(read.error());
+    auto layers = weights::read_layers(read->header, file);
+    if (!layers) return std::unexpected(layers.error());
+    out.model = std::move(*read);
+    out.layers = std::move(*layers);
+    if (out.model.header.has_unknown_type)
+        out.notes.emplace_back(
+            "it has tensors of types that are not known here: they are counted by their place in the file");
+    out.notes.insert(out.notes.end(), out.layers.notes.begin(), out.layers.notes.end());
+    return {};
+}
+
+/// Where the engine decides, `at_least` is what it takes if it decides for little.
+Result<void> add_range(Sizing& out, const Options& options, bool has_gpu) {
+    out.at_least = out.need;
+    if (options.last("fit") == "off" || !options.has_engine() || out.layers.layers.empty()) return {};
+    auto least = out.settings;
+    constexpr std::uint64_t kLeastContext = 4096;
+    const bool decides_context = out.settings.context == 0 && out.layers.context > kLeastContext;
+    const bool decides_layers = has_gpu && !options.last("gpu-layers");
+    out.may_use_gpu = decides_layers;
+    if (decides_context) least.context = kLeastContext;
+    if (decides_layers) least.gpu_layers = kAllLayers;
+    if (!decides_context && !decides_layers) return {};
+    const auto need = weights::need_of(out.model, out.layers, least);
+    if (!need) return std::unexpected(need.error());
+    out.at_least = *need;
+    if (decides_context)
+        out.notes.push_back("the engine takes a context between 4096 and " + std::to_string(out.layers.context) +
+                            " tokens, by what the whole machine has free; -c N says how many");
+    if (decides_layers)
+        out.notes.emplace_back("the engine decides how many layers go to the GPU; -ngl N says how many");
+    return {};
+}
+
+}  // namespace
+
+Result<Sizing> size_model(const policies::Library& library, const std::string& file, const Argv& command,
+                          const Env& user_env, bool has_gpu) {
+    const Options options(library, command, user_env);
+    Sizing out;
+    if (const auto read = read_files(out, file); !read) return std::unexpected(read.error());
+    const auto settings = settings_of(options);
+    if (!settings) return std::unexpected(settings.error());
+    out.settings = *settings;
+    const auto need = weights::need_of(out.model, out.layers, out.settings);
+    if (!need) return std::unexpected(need.error());
+    out.need = *need;
+    constexpr model::Bytes kTenth = 10;
+    if (out.layers.layers.empty()) out.need.allowance = out.model.stored / kTenth;
+    if (const auto added = add_range(out, options, has_gpu); !added) return std::unexpected(added.error());
+    for (const auto* name : {"draft-model", "projector"}) {
+        const auto other = options.last(name);
+        if (!other) continue;
+        const auto read = weights::read_model(*other);
+        if (!read) return std::unexpected(read.error());
+        out.beside = weights::Need::sum(out.beside, read->stored);
+        out.notes.push_back("and " + *other + ", " + model::bytes_text(read->stored));
+    }
+    if (out.settings.gpu_layers != 0)
+        out.notes.emplace_back("layers on the GPU are taken off; an engine built without one keeps all in main memory");
+    return out;
+}
+
+model::Bytes memory_to_ask(const Sizing& sizing, model::Bytes machine) {
+    return sizing.may_use_gpu || sizing.most() > machine ? sizing.least() : sizing.most();
+}
+
+std::string sizing_text(const Sizing& sizing) {
+    const auto& need = sizing.need;
+    const auto name = sizing.model.file.substr(sizing.model.file.rfind('/') + 1);
+    auto out = name + ": " + model::bytes_text(need.weights) + " weights, ";
+    if (need.cache != 0)
+        out += model::bytes_text(need.cache) + " KV cache for " + std::to_string(need.context) + " tokens, ";
+    return out + model::bytes_text(need.allowance) + " allowance";
+}
+
+model::Bytes machine_memory() {
+    return static_cast<model::Bytes>(sysconf(_SC_PHYS_PAGES)) * static_cast<model::Bytes>(sysconf(_SC_PAGESIZE));
+}
+
+bool has_compute_device() {
+    std::error_code error;
+    if (fs::exists("/dev/nvidiactl", error) || fs::exists("/dev/kfd", error)) return true;
+    for (fs::directory_iterator it("/dev/dri", error), end; !error && it != end; it.increment(error))
+        if (it->path().filename().string().starts_with("renderD")) return true;
+    return false;
+}
+
+}  // namespace numalease::client

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "model/units.hpp"
+
+namespace numalease::weights {
+
+/// A file read from its front; what is skipped is not read. It may be cut short meanwhile: then a read fails.
+class Source {
+public:
+    /// Errors: unreadable, naming the file: not there, no right to it, no regular file.
+    static model::Result<Source> open(const std::string& file);
+
+    [[nodiscard]] const std::string& name() const { return name_; }
+    [[nodiscard]] model::Bytes size() const { return size_; }
+    [[nodiscard]] model::Bytes offset() const { return offset_; }
+
+    /// False past the end, or where the file cannot be read; then all that follows fails too.
+    bool read(void* to, std::size_t count);
+    bool skip(std::uint64_t count);
+    [[nodiscard]] bool ok() const { return ok_; }
+
+private:
+    struct Close {
+        void operator()(std::FILE* file) const { (void)std::fclose(file); }
+    };
+
+    std::unique_ptr<std::FILE, Close> file_;
+    std::string name_;
+    model::Bytes size_ = 0;
+    model::Bytes offset_ = 0;
+    bool ok_ = true;
+};
+
+}  // namespace numalease::weights

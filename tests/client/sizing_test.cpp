@@ -1,0 +1,94 @@
+#include "client/sizing.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/gguf_bytes.hpp"
+
+namespace numalease::client {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+const policies::Library& shipped() {
+    static const auto library = policies::load({policies::search_path("").front()});
+    return library;
+}
+
+class SizingTest : public testing::Test {
+protected:
+    model::Result<Sizing> size(Argv words, const Env& env = {}, bool gpu = false) {
+        words.insert(words.begin(), {"llama-server", "-m", file_});
+        return size_model(shipped(), file_, words, env, gpu);
+    }
+    weights::Settings settings(const Argv& words, const Env& env = {}) {
+        const auto sizing = size(words, env);
+        EXPECT_TRUE(sizing) << sizing.error().detail;
+        return sizing ? sizing->settings : weights::Settings{};
+    }
+
+    test::ModelFolder folder_;
+    std::string file_ = folder_.put("m.gguf", test::small_model());
+};
+
+TEST_F(SizingTest, TheCommandsWordsDecideAndTheLastOneCounts) {
+    EXPECT_EQ(settings({"-c", "100", "--ctx-size=4096"}).context, 4096U);
+    EXPECT_EQ(settings({}, {{"LLAMA_ARG_CTX_SIZE", "512"}}).context, 512U);
+    EXPECT_EQ(settings({"-ctk", "q8_0"}).key_type, 8U);
+    EXPECT_EQ(settings({"--cache-type-v", "q4_0"}).value_type, 2U);
+    EXPECT_EQ(settings({"-ub", "2048"}).ubatch, 2048U);
+    EXPECT_TRUE(settings({"--swa-full"}).full_windows);
+    EXPECT_TRUE(settings({"-nkvo"}).cache_on_host);
+    EXPECT_EQ(settings({"-ngl", "7"}).gpu_layers, 7U);
+    EXPECT_EQ(settings({"-ngl", "-1"}).gpu_layers, 0U);
+    EXPECT_GT(settings({"-ngl", "all"}).gpu_layers, 1000U);
+}
+
+TEST_F(SizingTest, SlotsShareOneCacheWhereTheyAreNotCounted) {
+    EXPECT_EQ(settings({}).slots, 4U);
+    EXPECT_TRUE(settings({"-np", "-1"}).unified);
+    EXPECT_EQ(settings({"-np", "3"}).slots, 3U);
+    EXPECT_FALSE(settings({"-np", "3"}).unified);
+    EXPECT_TRUE(settings({"-np", "3", "-kvu"}).unified);
+}
+
+TEST_F(SizingTest, TensorsThatAreSentElsewhereDoNotCount) {
+    EXPECT_EQ(size({})->need.weights, 8192U);
+    EXPECT_EQ(size({"-ot", R"(blk\.0=CUDA0,blk\.1=CPU)"})->need.weights, 6144U);
+    EXPECT_EQ(settings({"--cpu-moe"}).overrides.size(), 1U);
+    EXPECT_EQ(settings({"--n-cpu-moe", "3"}).overrides.size(), 3U);
+}
+
+TEST_F(SizingTest, WhatTheEngineDecidesIsARangeAndSaysWhy) {
+    const auto fixed = size({"-c", "512", "-fit", "off"}, {}, true);
+    ASSERT_TRUE(fixed);
+    EXPECT_EQ(fixed->least(), fixed->most());
+    EXPECT_THAT(fixed->notes, testing::IsEmpty());
+    const auto open = size({"-c", "512"}, {}, true);
+    ASSERT_TRUE(open);
+    EXPECT_LT(open->least(), open->most());
+    EXPECT_THAT(open->notes, Contains(HasSubstr("-ngl N says how many")));
+    EXPECT_EQ(memory_to_ask(*open, 1ULL << 40U), open->least());
+    EXPECT_EQ(memory_to_ask(*fixed, 1ULL << 40U), fixed->most());
+}
+
+TEST_F(SizingTest, ADraftModelCountsToo) {
+    const auto draft = folder_.put("draft.gguf", test::small_model());
+    const auto sizing = size({"-md", draft});
+    ASSERT_TRUE(sizing);
+    EXPECT_EQ(sizing->beside, test::small_model().size());
+    EXPECT_FALSE(size({"-md", folder_.path("missing.gguf")}));
+}
+
+TEST_F(SizingTest, WhatCannotBeUnderstoodIsNamed) {
+    for (const auto& words : {Argv{"-c", "lots"}, Argv{"-ctk", "q99"}, Argv{"-ngl", "many"}, Argv{"-ot", "(((=CPU"}}) {
+        const auto sizing = size(words);
+        ASSERT_FALSE(sizing);
+        EXPECT_EQ(sizing.error().code, model::Errc::invalid_request);
+        EXPECT_THAT(sizing.error().detail, HasSubstr(words[1].substr(0, words[1].find('='))));
+    }
+}
+
+}  // namespace
+}  // namespace numalease::client
