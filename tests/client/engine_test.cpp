@@ -314,6 +314,14 @@ TEST(PolicyEnv, SingleSocketReadsTheModelUnlessTheUserSaysHow) {
                 Not(Contains(Key("LLAMA_ARG_NO_MMAP"))));
 }
 
+TEST(PolicyEnv, SocketOfGpuReadsTheModelAndKeepsShortPromptsOffTheGpu) {
+    const auto& policy = shipped().policies.at("socket-of-gpu");
+    EXPECT_THAT(told({"llama-server"}, half(), {}, &policy).env,
+                IsSupersetOf({Pair("LLAMA_ARG_NO_MMAP", "1"), Pair("GGML_OP_OFFLOAD_MIN_BATCH", "256")}));
+    EXPECT_THAT(told({"llama-server", "--mmap"}, half(), {{"GGML_OP_OFFLOAD_MIN_BATCH", "64"}}, &policy).env,
+                AllOf(Not(Contains(Key("LLAMA_ARG_NO_MMAP"))), Not(Contains(Key("GGML_OP_OFFLOAD_MIN_BATCH")))));
+}
+
 TEST(Expand, FillsInArgvOnlyWhenAsked) {
     const Argv argv{"taskset", "-c", "${cpus}", "prog", "-n${cores}", "${HOME}"};
     EXPECT_EQ(told(argv).argv, argv);
@@ -403,7 +411,7 @@ TEST(ModelFile, IsFoundInFlagsAndVariables) {
     EXPECT_EQ(model_of({"llama-server", "-m"}), std::nullopt);
     EXPECT_EQ(model_of({"llama-server", "-hf", "x/y"}), std::nullopt);
     EXPECT_EQ(model_of({"sh", "-m", "a"}), std::nullopt);
-    EXPECT_EQ(model_of({"llama-server", "-m", "https://host/a.gguf"}), std::nullopt);
+    EXPECT_EQ(model_of({"koboldcpp", "--model", "https://host/a.gguf"}), std::nullopt);
 }
 
 // ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────

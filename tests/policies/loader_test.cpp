@@ -18,6 +18,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::Key;
 using testing::Pair;
 using testing::StartsWith;
@@ -244,13 +245,18 @@ TEST(SearchPath, FindsTheShippedFilesOfTheBuildTree) {
 TEST(Shipped, EveryFileLoadsAndSaysWhyAndOnWhatEvidence) {
     const auto library = load({NUMALEASE_SHIPPED});
     for (const auto& problem : library.problems) ADD_FAILURE() << problem.detail;
-    EXPECT_THAT(library.policies, ElementsAre(Key("all-nodes"), Key("auto"), Key("single-node"), Key("single-socket")));
+    EXPECT_THAT(library.policies,
+                IsSupersetOf({Key("all-nodes"), Key("auto"), Key("fit-model"), Key("single-node"), Key("single-socket"),
+                              Key("socket-of-gpu")}));
     for (const auto& [name, policy] : library.policies) {
         EXPECT_FALSE(policy.why.empty()) << name;
         EXPECT_FALSE(policy.evidence.empty()) << name;
     }
     EXPECT_THAT(library.engines,
-                ElementsAre(Key("generic"), Key("ggml-rpc-server"), Key("llama-bench"), Key("llama.cpp")));
+                IsSupersetOf({Key("generic"), Key("ggml-rpc-server"), Key("ik_llama.cpp"), Key("koboldcpp"),
+                              Key("ktransformers"), Key("llama-bench"), Key("llama.cpp"), Key("ollama"), Key("sglang"),
+                              Key("vllm")}));
+    for (const auto& [name, engine] : library.engines) EXPECT_FALSE(engine.facts.empty()) << name;
 }
 
 TEST(Shipped, AutoLeavesTheChoiceToTheDaemon) {
