@@ -14,17 +14,23 @@ using model::EngineOption;
 
 namespace {
 
-/// The environment as the user meant it: inside a lease, thread variables that have the lease's number are what we said
-/// to the command that now runs another lease, or what it would say again.
+/// The environment as the user meant it: inside a lease, thread variables that have the lease's number, or as many of
+/// its CPUs, are what we said to the command that now runs another lease, or what it would say again.
 Env without_ours(const policies::Library& library, Env env) {
     const auto threads = env.find("NUMA_LEASE_THREADS");
     if (threads == env.end() || !env.contains("NUMA_LEASE_ID")) return env;
     const auto number = threads->second;
+    const auto lease_cpus = model::CpuSet::parse(env.contains("NUMA_LEASE_CPUS") ? env.at("NUMA_LEASE_CPUS") : "");
+    const auto is_ours = [&](const EngineOption& option, const std::string& value) {
+        if (says_threads(option)) return value == number;
+        if (!says_cpus(option) || !lease_cpus) return false;
+        const auto cpus = model::CpuSet::parse(value);
+        return cpus && lease_cpus->covers(*cpus) && std::to_string(cpus->size()) == number;
+    };
     for (const auto& [engine_name, engine] : library.engines) {
         for (const auto& [name, option] : engine.options) {
             const auto found = env.find(option.env);
-            const bool says_threads = option.value.find("${threads}") != std::string::npos;
-            if (says_threads && found != env.end() && found->second == number) env.erase(found);
+            if (found != env.end() && is_ours(option, found->second)) env.erase(found);
         }
     }
     return env;
@@ -67,6 +73,7 @@ public:
             if (name == "threads") return std::to_string(facts_.threads);
             if (name == "nodes") return facts_.nodes.text();
             if (name == "cpus") return facts_.cpus.text();
+            if (name == "core_cpus") return facts_.core_cpus.text();
             if (name == "node_count") return std::to_string(facts_.nodes.size());
             return std::nullopt;
         });
@@ -111,6 +118,7 @@ private:
         if (said.option.value.empty()) return false;
         if (said.option.only == "part" && facts_.whole_machine) return false;
         if (said.option.only == "whole" && !facts_.whole_machine) return false;
+        if (said.option.only == "node" && facts_.nodes.size() != 1) return false;
         if (said.group != "numa") return true;
         // Under any --numa the engine widens its main thread to all CPUs; without a cgroup that leaves the lease.
         return facts_.machine_nodes > 1 && numa_cannot_work(facts_).empty() &&
@@ -135,8 +143,9 @@ private:
     void answer(const Said& said, const std::vector<Given>& from_user) {
         const auto& option = said.option;
         const auto& last = from_user.back();
-        if (option.value.find("${threads}") == std::string::npos) {
-            if (said.group == "numa" && applies(said)) say(last.shown() + " (yours)");
+        if (!says_threads(option)) {
+            if ((said.group == "numa" && applies(said)) || says_cpus(option)) say(last.shown() + " (yours)");
+            if (auto text = says_cpus(option) ? cpus_warning(facts_, last) : ""; !text.empty()) warn(std::move(text));
             return;
         }
         const auto value = expanded(option.value);
@@ -212,11 +221,13 @@ const Engine* recognise(const policies::Library& library, const Argv& argv, std:
     const auto program = unwrap(argv).program;
     if (program_index != nullptr) *program_index = program;
     const Engine* fallback = nullptr;
+    const Engine* found = nullptr;
     for (const auto& [name, engine] : library.engines) {
         if (engine.programs.empty()) fallback = &engine;
-        if (after_program(engine, argv, program) != program) return &engine;
+        if (after_program(engine, argv, program) == program) continue;
+        if (found == nullptr || (found->folders.empty() && !engine.folders.empty())) found = &engine;
     }
-    return fallback;
+    return found == nullptr ? fallback : found;
 }
 
 std::optional<std::string> model_file(const Engine& engine, const Argv& argv, const Env& user_env) {
@@ -227,6 +238,7 @@ std::optional<std::string> model_file(const Engine& engine, const Argv& argv, co
     for (const auto& [name, value] : words.env) env[name] = value;
     const auto from_user = given_by(option->second, argv, after_program(engine, argv, words.program), env);
     if (from_user.empty() || from_user.back().value.empty()) return std::nullopt;
+    if (from_user.back().value.find("://") != std::string::npos) return std::nullopt;
     if (option->second.list) return from_user.front().value.substr(0, from_user.front().value.find(','));
     return from_user.back().value;
 }

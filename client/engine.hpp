@@ -19,6 +19,7 @@ using Env = std::map<std::string, std::string>;
 struct LeaseFacts {
     std::string id;
     model::CpuSet cpus;
+    model::CpuSet core_cpus;  ///< those for the engine's threads: one of each core, or all of `cpus`
     model::NodeSet nodes;
     unsigned cores = 0;
     unsigned threads = 0;        ///< what the engine is told
@@ -44,11 +45,12 @@ struct Adapted {
 Adapted adapt(const policies::Library& library, const model::Policy* policy, Argv argv, const Env& user_env,
               const LeaseFacts& facts, bool expand);
 
-/// The engine that `argv` runs, seen through wrappers (env, nice, sudo, taskset, …); else the fallback, which is the
-/// engine without programs; nullptr where the library has none. `program_index`: where the program's word is.
+/// The engine that `argv` runs, seen through wrappers (env, nice, sudo, taskset, python, …), one that names the
+/// program's folder before one that does not; else the fallback, which is the engine without programs; nullptr where
+/// the library has none. `program_index`: where the program's word is.
 const model::Engine* recognise(const policies::Library& library, const Argv& argv, std::size_t* program_index);
 
-/// The model file a command names, by flag or else by variable.
+/// The model file a command names, by flag or else by variable. A URL is none.
 std::optional<std::string> model_file(const model::Engine& engine, const Argv& argv, const Env& user_env);
 
 /// Where a command would start its work outside of our cgroup, so that a lease would hold only its client: why, and

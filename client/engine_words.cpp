@@ -10,7 +10,7 @@ using model::EngineOption;
 
 namespace {
 
-/// llama.cpp takes --threads_batch for --threads-batch.
+/// llama.cpp and vLLM take --threads_batch for --threads-batch.
 std::string normal(std::string_view word) {
     std::string out(word);
     if (out.starts_with("--")) std::ranges::replace(out, '_', '-');
@@ -24,6 +24,16 @@ std::uint64_t number_at_front(std::string_view text) {
     return error == std::errc::result_out_of_range ? UINT64_MAX : number;
 }
 
+/// The path as it was typed: where PATH finds the program, no folder shows.
+bool is_in_folder(const Engine& engine, std::string_view path) {
+    if (engine.folders.empty()) return true;
+    for (auto slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/')) {
+        if (std::ranges::find(engine.folders, path.substr(0, slash)) != engine.folders.end()) return true;
+        path.remove_prefix(slash + 1);
+    }
+    return false;
+}
+
 }  // namespace
 
 std::string Given::shown() const {
@@ -34,10 +44,10 @@ std::string Given::shown() const {
 std::vector<Given> given_by(const EngineOption& option, const Argv& argv, std::size_t from, const Env& env) {
     std::vector<Given> out;
     const auto is_flag = [&](std::string_view word) {
-        return std::ranges::find(option.flags, normal(word)) != option.flags.end();
+        return std::ranges::find(option.flags, normal(word), normal) != option.flags.end();
     };
     for (auto i = from; i < argv.size(); ++i) {
-        const auto equals = argv[i].starts_with("--") ? argv[i].find('=') : std::string::npos;
+        const auto equals = argv[i].starts_with('-') ? argv[i].find('=') : std::string::npos;
         if (equals != std::string::npos && is_flag(argv[i].substr(0, equals)))
             out.push_back({argv[i].substr(0, equals), argv[i].substr(equals + 1), i + 1, true});
         if (!is_flag(argv[i])) continue;
@@ -49,8 +59,11 @@ std::vector<Given> given_by(const EngineOption& option, const Argv& argv, std::s
     return out;
 }
 
+bool says_threads(const EngineOption& option) { return option.value.find("${threads}") != std::string::npos; }
+bool says_cpus(const EngineOption& option) { return option.value.find("${core_cpus}") != std::string::npos; }
+
 std::size_t after_program(const Engine& engine, const Argv& argv, std::size_t program) {
-    if (program >= argv.size()) return program;
+    if (program >= argv.size() || !is_in_folder(engine, argv[program])) return program;
     const auto name = base_name(argv[program]);
     for (const auto& known : engine.programs) {
         const auto space = known.find(' ');
@@ -68,8 +81,9 @@ std::vector<Said> options_of(const policies::Library& library, const Engine& eng
     for (const auto& [other_name, other] : library.engines) {
         for (const auto& [name, option] : other.options) {
             const bool known = std::ranges::any_of(out, [&](const Said& s) { return s.option.env == option.env; });
-            if (option.env.empty() || option.value.find("${threads}") == std::string::npos || known) continue;
+            if (option.env.empty() || !(says_threads(option) || says_cpus(option)) || known) continue;
             EngineOption variable = option;
+            if (says_cpus(option)) variable.only = "node";
             // Flags of an unknown program are not ours to read.
             variable.flags.clear();
             variable.insert = false;
@@ -90,6 +104,15 @@ std::uint64_t largest_number(std::string_view text, bool list) {
             largest = std::max(largest, number_at_front(item.substr(dash + 1)));
     }
     return largest;
+}
+
+std::string cpus_warning(const LeaseFacts& facts, const Given& given) {
+    auto text = given.value;
+    std::ranges::replace(text, '|', ',');
+    const auto named = model::CpuSet::parse(text);
+    if (!named || facts.cpus.covers(*named)) return {};  // words like "auto" are no list
+    return given.shown() + " names CPUs that the lease does not have (" + (*named - facts.cpus).text() +
+           "): " + (given.end == 0 ? "unset it, or set it to " : "drop it, or name ") + facts.core_cpus.text();
 }
 
 std::string numa_cannot_work(const LeaseFacts& facts) {

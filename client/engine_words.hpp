@@ -37,11 +37,19 @@ struct Said {
     model::EngineOption option;
 };
 
-/// The options of an engine. The fallback has its own, and the thread variables of all others.
+/// Does its value say how many threads there shall be, or on which CPUs?
+bool says_threads(const model::EngineOption& option);
+bool says_cpus(const model::EngineOption& option);
+
+/// The options of an engine. The fallback has its own, and the thread variables of all others; those that are lists of
+/// CPUs on one node only: on several the engine splits its list in a way that an unknown command line does not show.
 std::vector<Said> options_of(const policies::Library& library, const model::Engine& engine);
 
 /// The largest number in "16", or in a list with ranges "4,8-16+4"; 0 where it is none.
 std::uint64_t largest_number(std::string_view text, bool list);
+
+/// What is to be said about a list of CPUs, "0-7" or "0-7|8-15", that the user gave; empty for nothing.
+std::string cpus_warning(const LeaseFacts& facts, const Given& given);
 
 /// Why llama.cpp's --numa cannot work on this machine; empty where it can.
 /// Source: ggml-cpu.c, GGML_NUMA_MAX_NODES 8, GGML_NUMA_MAX_CPUS 512; nodes are counted up to the first gap.

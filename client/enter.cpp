@@ -105,12 +105,24 @@ int execute(const Adapted& adapted) {
     return err == ENOENT ? kNotFound : kCannotStart;
 }
 
+/// One hardware thread of each core, where the engine is told of as many; else all.
+model::CpuSet core_cpus_of(const model::Placement& placement, const model::Dict& topology) {
+    model::CpuSet out;
+    for (const auto& core : model::get_dicts(topology, "cores")) {
+        const auto cpus =
+            model::CpuSet::parse(model::get_text(core, "cpus")).value_or(model::CpuSet{}) & placement.cpus;
+        if (!cpus.empty()) out.add(cpus.first());
+    }
+    return out.size() == placement.threads ? out : placement.cpus;
+}
+
 }  // namespace
 
 LeaseFacts facts_of(const std::string& id, const model::Placement& placement, const model::Confinement& confinement,
                     const model::Dict& topology) {
     LeaseFacts facts{.id = id,
                      .cpus = placement.cpus,
+                     .core_cpus = core_cpus_of(placement, topology),
                      .nodes = placement.nodes,
                      .cores = placement.cores,
                      .threads = placement.threads};

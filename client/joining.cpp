@@ -68,6 +68,7 @@ Result<std::string> joining_environment(const policies::Library& library, const 
             argv.clear();
             std::istringstream words(found->second.programs.front());
             for (std::string word; words >> word;) argv.push_back(word);
+            if (!found->second.folders.empty()) argv.front() = found->second.folders.front() + '/' + argv.front();
         }
     }
     std::string out;

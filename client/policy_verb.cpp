@@ -2,6 +2,7 @@
 #include <CLI/Option.hpp>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -35,8 +36,8 @@ Dict as_dict(const model::Engine& engine) {
         options[name] = Dict{{"flags", option.flags}, {"env", option.env}, {"value", option.value}};
     Dict env;
     for (const auto& [name, text] : engine.env) env[name] = text;
-    return {{"name", engine.name},   {"programs", engine.programs}, {"options", options}, {"env", env},
-            {"ready", engine.ready}, {"facts", engine.facts},       {"file", engine.file}};
+    return {{"name", engine.name}, {"programs", engine.programs}, {"folders", engine.folders}, {"options", options},
+            {"env", env},          {"ready", engine.ready},       {"facts", engine.facts},     {"file", engine.file}};
 }
 
 /// Up to the first full stop: a table has one line for it.
@@ -49,6 +50,11 @@ std::string joined(const std::vector<std::string>& words) {
     std::string out;
     for (const auto& word : words) out += (out.empty() ? "" : " ") + word;
     return out;
+}
+
+std::string programs_text(const model::Engine& engine) {
+    if (engine.programs.empty()) return "every other program";
+    return joined(engine.programs) + (engine.folders.empty() ? "" : " (in a folder " + joined(engine.folders) + ')');
 }
 
 int list(const Globals& globals) {
@@ -64,8 +70,7 @@ int list(const Globals& globals) {
     Table rows{{"POLICY", "WHAT IT DOES"}};
     for (const auto& [name, policy] : library.policies) rows.push_back({name, first_sentence(policy.why)});
     Table engines{{"ENGINE", "PROGRAMS"}};
-    for (const auto& [name, engine] : library.engines)
-        engines.push_back({name, engine.programs.empty() ? "every other program" : joined(engine.programs)});
+    for (const auto& [name, engine] : library.engines) engines.push_back({name, programs_text(engine)});
     return print(table_text(rows, terminal_width()) + '\n' + table_text(engines, terminal_width()));
 }
 
@@ -87,7 +92,7 @@ int show(const Globals& globals, const std::string& name) {
     if (const auto engine = library.engines.find(name); engine != library.engines.end()) {
         const auto dict = as_dict(engine->second);
         if (globals.json) return print(json_text(dict));
-        Table rows{{"engine", name}, {"programs", joined(engine->second.programs)}};
+        Table rows{{"engine", name}, {"programs", programs_text(engine->second)}};
         for (const auto& [option, how] : engine->second.options)
             rows.push_back({option, joined(how.flags) + (how.env.empty() ? "" : ' ' + how.env) +
                                         (how.value.empty() ? "" : " := " + how.value)});
@@ -110,17 +115,20 @@ Result<std::string> read_text(const std::string& file) {
     return text;
 }
 
-/// An engine is what names programs or options; everything else is read as a policy.
-bool looks_like_engine(const std::string& text) {
-    return text.starts_with("programs:") || text.find("\nprograms:") != std::string::npos ||
-           text.find("\noptions:") != std::string::npos;
+/// An engine is what lies where engines do, or has a key that only they have; everything else is read as a policy.
+bool looks_like_engine(const std::string& file, const std::string& text) {
+    const auto folder = std::filesystem::path(file).parent_path().filename();
+    const auto has = [&](const std::string& key) {
+        return text.starts_with(key) || text.find('\n' + key) != std::string::npos;
+    };
+    return folder == "engines" || has("programs:") || has("options:") || has("folders:") || has("facts:");
 }
 
 int check(const Globals& globals, const std::string& file) {
     const auto text = read_text(file);
     if (!text) return say_failure(text.error());
     Dict found;
-    if (looks_like_engine(*text)) {
+    if (looks_like_engine(file, *text)) {
         const auto engine = policies::parse_engine(*text, file);
         if (!engine) return say_failure(engine.error());
         found = as_dict(*engine);

@@ -21,9 +21,11 @@ struct Wrapper {
     bool assigns = false;          ///< takes NAME=value
     std::string_view drops_env;    ///< short options that drop the environment; "*": always …
     std::string_view keeps_env;    ///< … but for these
+    std::string_view names;        ///< short options whose value is the program
 };
 
-/// Source: the manual pages of coreutils 9, util-linux 2.38, numactl 2.0, sudo 1.9, opendoas 6, GNU time 1.9.
+/// Source: the manual pages of coreutils 9, util-linux 2.38, numactl 2.0, sudo 1.9, opendoas 6, GNU time 1.9,
+/// Python 3.13.
 constexpr std::array kWrappers{
     Wrapper{.name = "env",
             .values = "uC",
@@ -63,6 +65,13 @@ constexpr std::array kWrappers{
             .drops_env = "*",
             .keeps_env = "E"},
     Wrapper{.name = "doas", .values = "uCa", .long_values = "", .opaque = "sL", .drops_env = "*"},
+    // Its program is a script or, by -m, a module.
+    Wrapper{.name = "python",
+            .values = "WX",
+            .long_values = " --check-hash-based-pycs ",
+            .opaque = "-chV",
+            .opaque_long = " --help --version ",
+            .names = "m"},
 };
 
 bool lists(std::string_view words, std::string_view word) {
@@ -87,6 +96,7 @@ struct Reading {
     /// Takes one option word with its value. False where what follows cannot be read.
     bool option() {
         const std::string_view word = argv[at++];
+        if (word == "-" && wrapper.opaque.find('-') != std::string_view::npos) return false;
         if (word == "-") return drops = true;
         if (word.starts_with("--")) {
             const auto name = word.substr(0, word.find('='));
@@ -98,6 +108,7 @@ struct Reading {
         }
         for (std::size_t i = 1; i < word.size(); ++i) {
             if (wrapper.opaque.find(word[i]) != std::string_view::npos) return false;
+            if (wrapper.names.find(word[i]) != std::string_view::npos) return i + 1 == word.size();
             if (wrapper.drops_env.find(word[i]) != std::string_view::npos) drops = true;
             if (wrapper.keeps_env.find(word[i]) != std::string_view::npos) drops = false;
             if (wrapper.values.find(word[i]) == std::string_view::npos) continue;
@@ -137,6 +148,12 @@ bool pass(const Wrapper& wrapper, const Argv& argv, Unwrapped& out) {
     return false;
 }
 
+/// "/usr/bin/python3.11" → "python".
+std::string_view wrapper_name(std::string_view path) {
+    const auto name = base_name(path);
+    return name.substr(0, name.find_last_not_of("0123456789.") + 1) == "python" ? "python" : name;
+}
+
 }  // namespace
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
@@ -144,7 +161,7 @@ std::string_view base_name(std::string_view path) { return path.substr(path.rfin
 Unwrapped unwrap(const Argv& argv) {
     Unwrapped out;
     while (out.program < argv.size()) {
-        const auto wrapper = std::ranges::find(kWrappers, base_name(argv[out.program]), &Wrapper::name);
+        const auto wrapper = std::ranges::find(kWrappers, wrapper_name(argv[out.program]), &Wrapper::name);
         if (wrapper == kWrappers.end() || !pass(*wrapper, argv, out)) break;
     }
     return out;

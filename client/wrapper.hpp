@@ -14,8 +14,9 @@ struct Unwrapped {
     std::string drops_env;                   ///< the wrapper that keeps our variables from the program; empty: none
 };
 
-/// Looks through env, nice, ionice, chrt, nohup, setsid, time, timeout, stdbuf, taskset, numactl, sudo and doas, as
-/// often as they are stacked. Where a wrapper is used in a way that hides the program (env -S), it is the program.
+/// Looks through env, nice, ionice, chrt, nohup, setsid, time, timeout, stdbuf, taskset, numactl, sudo, doas and python
+/// (whose script or module is the program), as often as they are stacked. Where a wrapper is used in a way that hides
+/// the program (env -S, python -c), it is the program.
 Unwrapped unwrap(const std::vector<std::string>& argv);
 
 /// "/usr/bin/docker" → "docker".

@@ -176,8 +176,8 @@ model::EngineOption read_option(Reader& reader, const Item& item) {
                  {"list", [&](const Item& i) { option.list = reader.flag(i); }},
                  {"only", [&](const Item& i) {
                       option.only = reader.line(i);
-                      if (option.only != "part" && option.only != "whole")
-                          reader.wrong(i.at, "only: must be part or whole");
+                      if (option.only != "part" && option.only != "whole" && option.only != "node")
+                          reader.wrong(i.at, "only: must be part, whole or node");
                   }}});
     if (option.flags.empty() && option.env.empty()) reader.wrong(item.at, item.key + ": needs flags or env");
     if (option.insert && (option.flags.empty() || option.value.empty()))
@@ -221,6 +221,13 @@ Result<model::Engine> parse_engine(const std::string& text, const std::string& f
     reader.keys(*document, "an engine",
                 {{"name", [&](const Item& i) { engine.name = reader.name(i); }},
                  {"programs", [&](const Item& i) { engine.programs = reader.lines(i); }},
+                 {"folders",
+                  [&](const Item& i) {
+                      engine.folders = reader.lines(i);
+                      for (const auto& folder : engine.folders)
+                          if (folder.empty() || folder.find('/') != std::string::npos)
+                              reader.wrong(i.at, "folders: '" + folder + "' is not the name of one folder");
+                  }},
                  {"options",
                   [&](const Item& i) {
                       if (i.kind != Item::Kind::map) reader.wrong(i.at, "options: must be a map of options");
@@ -230,6 +237,7 @@ Result<model::Engine> parse_engine(const std::string& text, const std::string& f
                  {"ready", [&](const Item& i) { engine.ready = reader.line(i); }},
                  {"facts", [&](const Item& i) { engine.facts = reader.lines(i); }}});
     if (!Reader::is_name(engine.name)) reader.wrong({}, "the file's name is no engine name; add a name: key");
+    if (engine.programs.empty() && !engine.folders.empty()) reader.wrong({}, "folders: needs programs");
     if (!reader.ok()) return std::unexpected(reader.error());
     return engine;
 }

@@ -27,7 +27,7 @@ struct EngineOption {
     std::vector<std::string> unset;  ///< values that mean "not given": "-1"
     bool insert = false;             ///< may the flag be inserted where there is no variable
     bool list = false;               ///< the flag takes a comma-separated list (llama-bench)
-    std::string only;                ///< "" always; "part": lease is part of the machine; "whole": all of it
+    std::string only;                ///< "" always; "part" or "whole" of the machine leased; "node": one node of it
 
     bool operator==(const EngineOption&) const = default;
 };
@@ -36,6 +36,7 @@ struct EngineOption {
 struct Engine {
     std::string name;
     std::vector<std::string> programs;            ///< base names that recognise it; empty: the fallback (generic)
+    std::vector<std::string> folders;             ///< one of them is in the program's path; empty: wherever it is
     std::map<std::string, EngineOption> options;  ///< "threads", "batch-threads", "http-threads", "numa", "model", …
     std::map<std::string, std::string> env;       ///< set unless the user has set it
     std::string ready;                            ///< "GET /health", empty: unknown

@@ -29,6 +29,7 @@ LeaseFacts half() {
     LeaseFacts facts;
     facts.id = "c1";
     facts.cpus = model::CpuSet(model::IndexSet::range(0, 15));
+    facts.core_cpus = model::CpuSet(model::IndexSet::range(0, 7));
     facts.nodes = model::NodeSet{0};
     facts.cores = 8;
     facts.threads = 8;
@@ -291,9 +292,9 @@ TEST(Numa, BeyondTheEnginesLimitsItIsNeitherSetNorGoesUnsaid) {
 
 TEST(PolicyEnv, IsExpandedAndNeverReplacesTheUsers) {
     model::Policy policy;
-    policy.env = {{"A", "${cores}/${threads}/${nodes}/${cpus}/${node_count}"}, {"B", "ours"}};
+    policy.env = {{"A", "${cores}/${threads}/${nodes}/${cpus}/${core_cpus}/${node_count}"}, {"B", "ours"}};
     const auto out = told({"true"}, half(), {{"B", "theirs"}}, &policy);
-    EXPECT_THAT(out.env, Contains(Pair("A", "8/8/0/0-15/1")));
+    EXPECT_THAT(out.env, Contains(Pair("A", "8/8/0/0-15/0-7/1")));
     EXPECT_THAT(out.env, Not(Contains(Key("B"))));
 }
 
@@ -311,6 +312,14 @@ TEST(PolicyEnv, SingleSocketReadsTheModelUnlessTheUserSaysHow) {
         EXPECT_THAT(told(argv, half(), {}, &policy).env, Not(Contains(Key("LLAMA_ARG_NO_MMAP")))) << argv[1];
     EXPECT_THAT(told({"llama-server"}, half(), {{"LLAMA_ARG_MMAP", "1"}}, &policy).env,
                 Not(Contains(Key("LLAMA_ARG_NO_MMAP"))));
+}
+
+TEST(PolicyEnv, SocketOfGpuReadsTheModelAndKeepsShortPromptsOffTheGpu) {
+    const auto& policy = shipped().policies.at("socket-of-gpu");
+    EXPECT_THAT(told({"llama-server"}, half(), {}, &policy).env,
+                IsSupersetOf({Pair("LLAMA_ARG_NO_MMAP", "1"), Pair("GGML_OP_OFFLOAD_MIN_BATCH", "256")}));
+    EXPECT_THAT(told({"llama-server", "--mmap"}, half(), {{"GGML_OP_OFFLOAD_MIN_BATCH", "64"}}, &policy).env,
+                AllOf(Not(Contains(Key("LLAMA_ARG_NO_MMAP"))), Not(Contains(Key("GGML_OP_OFFLOAD_MIN_BATCH")))));
 }
 
 TEST(Expand, FillsInArgvOnlyWhenAsked) {
@@ -346,7 +355,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Argv{"numactl", "-N0", "--membind", "0", "--"}, Argv{"chrt", "-f", "10"},
                     Argv{"chrt", "--rr", "10"}, Argv{"ionice", "-c", "2", "-n7"}, Argv{"timeout", "-k", "5", "60"},
                     Argv{"setsid", "-w"}, Argv{"sudo", "-u", "llm"}, Argv{"sudo", "-nu", "llm", "A=1"},
-                    Argv{"doas", "-u", "llm"}, Argv{"nice", "-n", "5", "env", "A=1", "nohup"}));
+                    Argv{"doas", "-u", "llm"}, Argv{"python3", "-I"}, Argv{"python3.11", "-Wd", "-X", "dev", "-m"},
+                    Argv{"python", "--check-hash-based-pycs", "never"}, Argv{"nice", "-n", "5", "env", "A=1", "nohup"}));
 
 TEST(Recognise, DoesNotGuess) {
     for (const Argv& argv :
@@ -401,6 +411,7 @@ TEST(ModelFile, IsFoundInFlagsAndVariables) {
     EXPECT_EQ(model_of({"llama-server", "-m"}), std::nullopt);
     EXPECT_EQ(model_of({"llama-server", "-hf", "x/y"}), std::nullopt);
     EXPECT_EQ(model_of({"sh", "-m", "a"}), std::nullopt);
+    EXPECT_EQ(model_of({"koboldcpp", "--model", "https://host/a.gguf"}), std::nullopt);
 }
 
 // ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────

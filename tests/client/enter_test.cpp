@@ -55,6 +55,21 @@ TEST(FactsOf, KnowTheWholeMachineFromAPart) {
     EXPECT_TRUE(facts_of("c1", {.cpus = {0, 1, 2, 3}, .nodes = {0, 1}}, {}, topology).whole_machine);
 }
 
+TEST(FactsOf, CoreCpusAreOneThreadOfEachLeasedCoreOrAllWhereAllAreTold) {
+    auto topology = machine();
+    topology.cores = {{.id = 0, .cpus = {0, 4}}, {.id = 1, .cpus = {1, 5}}, {.id = 2, .cpus = {2, 6}}};
+    const auto of = [&](model::CpuSet cpus, unsigned threads) {
+        return facts_of("c1", {.cpus = std::move(cpus), .nodes = {0}, .cores = 2, .threads = threads}, {},
+                        to_dict(topology))
+            .core_cpus.text();
+    };
+    EXPECT_EQ(of({1, 2, 5, 6}, 2), "1-2");
+    EXPECT_EQ(of({1, 2, 5, 6}, 4), "1-2,5-6");
+    EXPECT_EQ(of({5, 6}, 2), "5-6");  // a caller who may use no whole core
+    topology.cores.clear();
+    EXPECT_EQ(of({1, 2, 5, 6}, 2), "1-2,5-6");
+}
+
 TEST(FactsOf, OnlyACgroupContains) {
     const auto topology = to_dict(machine());
     const auto contained = [&](model::ConfinementKind kind, model::CpuSet effective) {

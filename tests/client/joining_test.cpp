@@ -61,6 +61,9 @@ TEST(Joining, TheEnvironmentIsThatOfOneEngineWithoutQuotes) {
     EXPECT_EQ(joining_environment(library, nullptr, "llama.cpp", facts).value(),
               "LLAMA_ARG_THREADS=2\nNUMA_LEASE_CORES=2\nNUMA_LEASE_CPUS=2-3\nNUMA_LEASE_ID=c3\nNUMA_LEASE_NODES=1\n"
               "NUMA_LEASE_THREADS=2\n");
+    // A fork with the same programs, known by its folder only.
+    library.engines["fork"] = {.name = "fork", .programs = {"llama-server"}, .folders = {"fork"}, .env = {{"F", "1"}}};
+    EXPECT_THAT(joining_environment(library, nullptr, "fork", facts).value(), HasSubstr("F=1\n"));
     EXPECT_EQ(joining_environment(library, nullptr, "lama", facts).error().code, model::Errc::unreadable);
 }
 

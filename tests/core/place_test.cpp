@@ -367,6 +367,11 @@ TEST(Place, TakesTheNextNearestWhereTheNearestIsTaken) {  // CASES 36
     EXPECT_THAT(far.runners_up.at(0), HasSubstr("node 3: farther from gpu:0 (0000:81:00.0) (distance 11 against 10)"));
 }
 
+TEST(Place, AnySocketNearADeviceIsThatOfTheDevice) {  // the policy socket-of-gpu
+    EXPECT_EQ(Machine(with_devices()).placed({{"near", "gpu:0"}, {"socket", "any:1"}}).nodes.text(), "2-3");
+    EXPECT_EQ(Machine(with_devices()).placed({{"near", "netdev:eth0"}, {"socket", "any:1"}}).nodes.text(), "0-1");
+}
+
 TEST(Place, SaysThatADeviceWithoutANodeDecidesNothing) {  // CASES 36
     const auto got = Machine(with_devices()).placed({{"near", "block:nvme0n1"}});
     EXPECT_EQ(got.nodes.text(), "0");

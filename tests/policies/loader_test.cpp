@@ -18,6 +18,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::Key;
 using testing::Pair;
 using testing::StartsWith;
@@ -85,7 +86,7 @@ TEST(Policy, RefusesWrongTypes) {
 TEST(Policy, RefusesBadVariablesAndNames) {
     EXPECT_EQ(policy_refusal("env:\n  A: ${core}\n"),
               "dir/p.yaml:2:6: A: unknown variable ${core}; allowed: ${cores}, ${threads}, ${nodes}, ${cpus}, "
-              "${node_count}");
+              "${core_cpus}, ${node_count}");
     EXPECT_EQ(policy_refusal("env:\n  1A: x\n"), "dir/p.yaml:2:3: '1A' is not the name of an environment variable");
     EXPECT_THAT(policy_refusal("env:\n  A: \"x\\ny\"\n"), HasSubstr("must be one line"));
     EXPECT_THAT(policy_refusal("name: ../x\n"), HasSubstr("is not a name"));
@@ -115,7 +116,10 @@ TEST(Engine, RefusesOptionsThatMakeNoSense) {
     EXPECT_THAT(engine_refusal("options: {t: {value: x}}\n"), HasSubstr("t: needs flags or env"));
     EXPECT_THAT(engine_refusal("options: {t: {flags: [t]}}\n"), HasSubstr("'t' is no flag"));
     EXPECT_THAT(engine_refusal("options: {t: {env: T, insert: yes}}\n"), HasSubstr("insert needs flags and a value"));
-    EXPECT_THAT(engine_refusal("options: {t: {env: T, only: some}}\n"), HasSubstr("only: must be part or whole"));
+    EXPECT_THAT(engine_refusal("options: {t: {env: T, only: some}}\n"), HasSubstr("only: must be part, whole or node"));
+    EXPECT_THAT(engine_refusal("programs: [a]\nfolders: [x/y]\n"),
+                HasSubstr("e.yaml:2:10: folders: 'x/y' is not the name of one folder"));
+    EXPECT_THAT(engine_refusal("folders: [x]\n"), HasSubstr("folders: needs programs"));
     EXPECT_THAT(engine_refusal("options: {t: {flags: [-t], list: 1}}\n"), HasSubstr("list: must be yes or no"));
     EXPECT_THAT(engine_refusal("programs: a\n"), HasSubstr("programs: must be a list"));
 }
@@ -241,13 +245,18 @@ TEST(SearchPath, FindsTheShippedFilesOfTheBuildTree) {
 TEST(Shipped, EveryFileLoadsAndSaysWhyAndOnWhatEvidence) {
     const auto library = load({NUMALEASE_SHIPPED});
     for (const auto& problem : library.problems) ADD_FAILURE() << problem.detail;
-    EXPECT_THAT(library.policies, ElementsAre(Key("all-nodes"), Key("auto"), Key("single-node"), Key("single-socket")));
+    EXPECT_THAT(library.policies,
+                IsSupersetOf({Key("all-nodes"), Key("auto"), Key("fit-model"), Key("single-node"), Key("single-socket"),
+                              Key("socket-of-gpu")}));
     for (const auto& [name, policy] : library.policies) {
         EXPECT_FALSE(policy.why.empty()) << name;
         EXPECT_FALSE(policy.evidence.empty()) << name;
     }
     EXPECT_THAT(library.engines,
-                ElementsAre(Key("generic"), Key("ggml-rpc-server"), Key("llama-bench"), Key("llama.cpp")));
+                IsSupersetOf({Key("generic"), Key("ggml-rpc-server"), Key("ik_llama.cpp"), Key("koboldcpp"),
+                              Key("ktransformers"), Key("llama-bench"), Key("llama.cpp"), Key("ollama"), Key("sglang"),
+                              Key("vllm")}));
+    for (const auto& [name, engine] : library.engines) EXPECT_FALSE(engine.facts.empty()) << name;
 }
 
 TEST(Shipped, AutoLeavesTheChoiceToTheDaemon) {
