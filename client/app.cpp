@@ -48,6 +48,8 @@ constexpr std::array kVerbs{
     VerbRow{"topology", add_topology, "nodes, cores, distances and devices", "numa-leasectl topology", false, 0},
     VerbRow{"knobs", add_knobs, "kernel state that leases change: now, before, and for whom", "numa-leasectl knobs",
             false, 0},
+    VerbRow{"where", add_where, "where the memory and threads of a process or a lease are, node by node",
+            "numa-leasectl where c1", false, 1},
     VerbRow{"policy", add_policy, "list, show and check policies and engines", "numa-leasectl policy show single-node",
             false, 2},
 };
@@ -136,7 +138,7 @@ int dispatch(const Argv& words) {
 
 policies::Library load_library() {
     const char* home = std::getenv("HOME");
-    struct stat facts{};
+    struct stat facts {};
     // Only a home of one's own: under sudo or su it may still be somebody else's. Root reads none.
     const bool own = home != nullptr && geteuid() != 0 && stat(home, &facts) == 0 && facts.st_uid == geteuid();
     return policies::load(policies::search_path(own ? home : ""));
