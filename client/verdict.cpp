@@ -129,14 +129,15 @@ private:
             sum += static_cast<double>(unnamed_on(node));
         }
         if (weight.size() < 2 || sum < static_cast<double>(kLittle)) return weight.size() >= 2;
+        // Of two that are off alike, the fuller one.
+        constexpr double kAlike = 1e-9;
         unsigned worst = 0;
         double off = -1;
         for (const auto& [node, part] : weight) {
-            const double got = static_cast<double>(unnamed_on(node)) / sum;
-            if (const double here = std::abs(got * weights / part - 1); here > off) {
-                off = here;
-                worst = node;
-            }
+            const double here = std::abs(static_cast<double>(unnamed_on(node)) / sum * weights / part - 1);
+            if (here < off - kAlike || (here < off + kAlike && unnamed_on(node) <= unnamed_on(worst))) continue;
+            off = here;
+            worst = node;
         }
         const auto percent = [](double share) { return std::to_string(std::lround(share * 100)) + " %"; };
         const auto on = std::to_string(weight.size()) + " nodes' anonymous memory (interleave wants " +
