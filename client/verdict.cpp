@@ -151,18 +151,18 @@ private:
         return true;
     }
 
-    /// Of several leased nodes, those that hold nothing (CASES 31).
+    /// Of several leased nodes, those that hold nothing but what libraries had there before (CASES 31).
     void unused() {
-        if (bounds_.lease.empty() || all_.total() < kLittle) return;
+        constexpr Bytes kIdlePart = 20;  // of an even share
         const auto leased = bounds_.nodes & bounds_.machine;
+        if (bounds_.lease.empty() || all_.total() < kLittle || leased.size() < 2) return;
         NodeSet idle;
-        NodeSet used;
         for (const auto node : leased.items()) {
             const auto use = found_.nodes.find(node);
-            const bool little = use == found_.nodes.end() || is_little(use->second.total(), all_.total());
-            (little ? idle : used).add(node);
+            if (use == found_.nodes.end() || use->second.total() <= all_.total() / leased.size() / kIdlePart)
+                idle.add(node);
         }
-        if (!idle.empty() && leased.size() > 1)
+        if (!idle.empty())
             say(false, "of the leased nodes " + leased.text() + ", " + nodes_text(idle) +
                            (idle.size() == 1 ? " holds" : " hold") + " next to nothing");
     }

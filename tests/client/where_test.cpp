@@ -186,6 +186,9 @@ TEST(Verdict, TakesThePolicyInForceForTheOneAskedFor) {
 TEST(Verdict, NamesALeasedNodeThatIsNotUsed) {  // CASES 31: only the first of a list is bound
     EXPECT_THAT(judge(found_of({anonymous({{0, 8 * kGiB}, {1, kMiB}}, "bind:0")}), leased()),
                 Contains(amiss("of the leased nodes 0-1, node 1 holds next to nothing")));
+    EXPECT_THAT(
+        judge(found_of({anonymous({{0, 160 * kMiB}}, "bind:0"), of_file("/lib/libc.so.6", {{1, 3 * kMiB}})}), leased()),
+        Contains(amiss("of the leased nodes 0-1, node 1 holds next to nothing")));
     EXPECT_THAT(judge(found_of({anonymous({{0, 8 * kGiB}, {1, kGiB}}, "bind:0-1")}), leased()),
                 Each(Field(&Judgement::fine, true)));
 }
