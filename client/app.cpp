@@ -50,6 +50,8 @@ constexpr std::array kVerbs{
             false, 0},
     VerbRow{"model", add_model, "what a model needs in memory, and how many nodes that takes",
             "numa-leasectl model m.gguf -- llama-server -c 16384 -ctk q8_0", true, 1},
+    VerbRow{"where", add_where, "where the memory and threads of a process or a lease are, node by node",
+            "numa-leasectl where c1", false, 1},
     VerbRow{"policy", add_policy, "list, show and check policies and engines", "numa-leasectl policy show single-node",
             false, 2},
 };

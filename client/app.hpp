@@ -42,6 +42,7 @@ void add_release(CLI::App& verb, Globals& globals);
 void add_stop(CLI::App& verb, Globals& globals);
 void add_topology(CLI::App& verb, Globals& globals);
 void add_knobs(CLI::App& verb, Globals& globals);
+void add_where(CLI::App& verb, Globals& globals);
 void add_policy(CLI::App& verb, Globals& globals);
 void add_model(CLI::App& verb, Globals& globals);
 

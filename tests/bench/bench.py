@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Figures that span processes, each beside a peer in the same run. Prints; asserts nothing: machines are noisy.
 
-bench.py --bin build/release/bin [--engine DIR] [start] [restore] [daemon] [inference] [queue]
+bench.py --bin build/release/bin [--engine DIR] [start] [restore] [daemon] [inference] [queue] [where]
 """
 import argparse
 import json
@@ -155,6 +155,27 @@ def queue(args):
     it.close()
 
 
+def where(args):
+    """What a look at a process's memory takes, exact and sampled, beside numastat: by 4 KiB pages, the worst case."""
+    size = "4g"
+    with subprocess.Popen(["memhog", "-H", "-r1000000", size], stdout=subprocess.DEVNULL) as hog:
+        resident = lambda: int(pathlib.Path(f"/proc/{hog.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+        while resident() < 4 << 30:
+            time.sleep(0.05)
+        hog.send_signal(signal.SIGSTOP)
+        ctl = [str(args.bin / "numa-leasectl"), "where", "--bus", "none", str(hog.pid)]
+        kinds = {"numastat -p": ["numastat", "-p", str(hog.pid)], "numa-leasectl where": ctl,
+                 "numa-leasectl where --exact": [*ctl, "--exact"], "numa-leasectl where --sample": [*ctl, "--sample"]}
+        rows = {name: [] for name in kinds}
+        for _ in range(min(args.rounds, 20)):
+            for name, words in kinds.items():
+                rows[name].append(timed(words))
+        hog.kill()
+    show(f"where: a process of {size}", rows)
+
+
+PARTS = {"start": start, "restore": restore, "daemon": daemon, "inference": inference, "queue": queue, "where": where}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
@@ -166,5 +187,5 @@ if __name__ == "__main__":
     if os.geteuid() != 0:
         sys.exit("bench.py: kernel state is root's to change; run it as root")
     options.bin = options.bin.resolve()
-    for part in options.parts or ["start", "restore", "daemon", "inference", "queue"]:
-        {"start": start, "restore": restore, "daemon": daemon, "inference": inference, "queue": queue}[part](options)
+    for part in options.parts or PARTS:
+        PARTS[part](options)
