@@ -42,7 +42,18 @@ Result<Dict> dict_of(const Result<bus::Message>& reply) {
 Connection::Connection(Connection&& other) noexcept
     : bus_(std::move(other.bus_)), destination_(other.destination_), child_(std::exchange(other.child_, 0)) {}
 
-Connection::~Connection() {
+Connection& Connection::operator=(Connection&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    bus_ = std::move(other.bus_);
+    destination_ = other.destination_;
+    child_ = std::exchange(other.child_, 0);
+    return *this;
+}
+
+Connection::~Connection() { close(); }
+
+void Connection::close() {
     bus_.reset();
     if (child_ > 0)
         while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {

@@ -37,7 +37,7 @@ public:
     Connection(bus::Bus bus, const char* destination, int child = 0)
         : bus_(std::move(bus)), destination_(destination), child_(child) {}
     Connection(Connection&& other) noexcept;
-    Connection& operator=(Connection&&) = delete;
+    Connection& operator=(Connection&& other) noexcept;
     Connection(const Connection&) = delete;
     ~Connection();
 
@@ -65,6 +65,7 @@ public:
     model::Result<void> ping(Wake wake = Wake::yes);
 
 private:
+    void close();
     model::Result<model::Dict> ask(const char* method);
     model::Result<model::Dict> ask(const char* method, const std::string& id);
     model::Result<model::Value::Dicts> ask_list(const char* method);

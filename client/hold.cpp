@@ -34,8 +34,6 @@ namespace {
 /// runc waits 30 s for the scope of its container, and that for its slice, which may be waiting for us.
 constexpr const char* kDefaultWait = "20s";
 
-/// A restart takes a second; a crash that repeats itself is over, one way or the other, within this.
-constexpr auto kDaemonMayReturn = std::chrono::seconds(60);
 constexpr std::uint64_t kLookAgain = 500'000;
 
 struct HoldOptions {
@@ -149,7 +147,7 @@ int hold(const Globals& globals, HoldOptions& options) {
     if (!daemon) return say_failure(daemon.error());
     const auto topology = daemon->topology();
     if (!topology) return say_failure(topology.error());
-    const auto dict = obtain(*daemon, asked->dict, options.quiet);
+    const auto dict = obtain(*daemon, globals.endpoint, asked->dict, options.quiet);
     if (!dict) return say_failure(dict.error());
     const auto lease = model::lease_from_dict(*dict);
     if (!lease) return say_failure(lease.error());

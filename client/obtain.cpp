@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "client/output.hpp"
@@ -50,12 +51,22 @@ private:
 
 }  // namespace
 
+model::Result<Connection> daemon_again(const Endpoint& endpoint) {
+    constexpr auto kLookAgain = std::chrono::milliseconds(200);
+    for (auto left = kDaemonMayReturn / kLookAgain; left > 0; --left) {
+        if (auto found = find_daemon(endpoint, Wake::no)) return found;
+        std::this_thread::sleep_for(kLookAgain);
+    }
+    return find_daemon(endpoint, Wake::no);
+}
+
 void tell_manager(const std::string& status) {
     // Longer than until the next time that we speak.
     sd_notify(0, ("STATUS=" + printable(status) + "\nEXTEND_TIMEOUT_USEC=180000000").c_str());
 }
 
-model::Result<model::Dict> obtain(Connection& daemon, const model::Dict& request, bool quiet) {
+model::Result<model::Dict> obtain(Connection& daemon, const Endpoint& endpoint, const model::Dict& request,
+                                  bool quiet) {
     const auto acquired = daemon.acquire(request);
     if (!acquired) return std::unexpected(acquired.error());
     const auto state = model::get_text(acquired->lease, "state");
@@ -66,9 +77,16 @@ model::Result<model::Dict> obtain(Connection& daemon, const model::Dict& request
         if (!quiet) say(progress_line(lease));
     };
     if (state == "queued") tell(acquired->lease);
-    return daemon.wait(acquired->id, "active", kProgressEvery, [&] {
-        if (const auto lease = daemon.lease(acquired->id)) tell(*lease);
-    });
+    while (true) {
+        auto granted = daemon.wait(acquired->id, "active", kProgressEvery, [&] {
+            if (const auto lease = daemon.lease(acquired->id)) tell(*lease);
+        });
+        if (granted || granted.error().code != model::Errc::no_daemon) return granted;
+        // The place in the queue is kept while we live.
+        auto again = daemon_again(endpoint);
+        if (!again) return granted;
+        daemon = std::move(*again);
+    }
 }
 
 }  // namespace numalease::client

@@ -115,7 +115,7 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
     if (reporter) reporter->before(shell_line(globals.command), daemon->knobs());
     const auto topology = daemon->topology();
     if (!topology) return refused(topology.error());
-    const auto lease = obtain(*daemon, asked.dict, options.quiet);
+    const auto lease = obtain(*daemon, globals.endpoint, asked.dict, options.quiet);
     if (!lease) return refused(lease.error());
     if (reporter)
         if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)

@@ -136,7 +136,9 @@ void Stepper::recover_active(Lease& lease, bool alive) {
 void Stepper::operator()(const Recover& input) {
     for (auto& [id, lease] : state_.leases) {
         switch (lease.state) {
-            case LeaseState::queued: refuse(lease, {Errc::not_now, "the daemon restarted; ask again"}); break;
+            case LeaseState::queued:  // who still waits keeps the place
+                if (!input.alive.contains(id)) refuse(lease, {Errc::not_now, "its caller ended while no daemon ran"});
+                break;
             case LeaseState::preparing:
                 if (may_come_back(lease)) {
                     park(lease, "the daemon restarted while it was taken up again");
@@ -160,9 +162,10 @@ void Stepper::operator()(const Recover& input) {
 void Stepper::operator()(const Shutdown& input) {
     state_.stopping = true;
     for (auto& [id, lease] : state_.leases) {
-        if (lease.state == LeaseState::queued)
-            refuse(lease, {Errc::not_now, "the daemon is stopping; ask again when it is back"});
-        else if (!model::is_over(lease.state) &&
+        if (lease.state == LeaseState::queued) {
+            if (!input.keeps_leases)
+                refuse(lease, {Errc::not_now, "the daemon is stopping; ask again when it is back"});
+        } else if (!model::is_over(lease.state) &&
                  !(input.keeps_leases && (lease.state == LeaseState::active || may_come_back(lease)))) {
             const bool begun = lease.state != LeaseState::preparing;
             if (!begun) lease.failure = Errc::not_now;

@@ -209,10 +209,10 @@ Result<bus::Message> start_keeper(sd_bus* bus, const std::string& slice, const s
     if (r >= 0) r = append_settings(m, {{model::UnitProperty::cpus, cpus}});
     if (r >= 0) r = sd_bus_message_append(m, "(sv)", "Slice", "s", slice.c_str());
     if (r >= 0)
-        r = sd_bus_message_append(m, "(sv)(sv)(sv)(sv)", "Description", "s",
+        r = sd_bus_message_append(m, "(sv)(sv)(sv)(sv)(sv)", "Description", "s",
                                   "numa-lease: keeps the cpuset controller, and with it threads' own affinity", "Type",
                                   "s", "oneshot", "RemainAfterExit", "b", 1, "ExecStart", "a(sasb)", 1, "/bin/true", 1,
-                                  "/bin/true", 0);
+                                  "/bin/true", 0, "CollectMode", "s", "inactive-or-failed");
     // It would otherwise hold the user's slice after logout.
     constexpr std::string_view kUser = "user-";
     if (r >= 0 && slice.starts_with(kUser)) {

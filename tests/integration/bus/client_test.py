@@ -66,6 +66,33 @@ class Ctl(bed.Case):
         self.assertTrue(said.stderr.startswith('numa-leasectl:'), said.stderr)
         self.assertIn('org.numalease1', said.stderr)
 
+    def wait_for_room(self, *way):
+        """Whoever waits keeps the place while the daemon restarts, and while it is killed."""
+        self.end_daemon()
+        self.bed.start_daemon('--keep-leases')
+        cores = self.bed.connect().call('GetTopology')[0]['cores']
+        first = self.run_in_session('--cores', str(len(cores)), '--', 'sh', '-c', 'echo up; read line')
+        first.expect(lambda line: line == 'up', 'the command')
+        words = [f'{bed.OPTIONS.bin}/numa-leasectl', *way, 'run', '--cores', '1', '--wait=forever', '--', 'echo', 'got it']
+        second = self.bed.start(words, stderr=subprocess.STDOUT, cgroup=self.bed.session())
+        waiting = lambda: [it['id'] for it in self.listed() if it['state'] == 'queued']
+        eventually(waiting, 'it waits')
+        before = waiting()
+        self.restart_daemon()
+        self.assertEqual(waiting(), before)
+        self.bed.daemon.kill()
+        self.bed.start_daemon('--keep-leases')
+        self.assertEqual(waiting(), before)
+        first.process.stdin.write('go\n')
+        first.process.stdin.flush()
+        second.expect(lambda line: line == 'got it', 'its turn')
+
+    def test_who_waits_on_the_bus_keeps_the_place_over_restarts(self):
+        self.wait_for_room('--bus', self.bed.address)
+
+    def test_who_waits_on_the_socket_keeps_the_place_over_restarts(self):
+        self.wait_for_room('--daemon-socket', str(self.bed.runtime / 'socket'))
+
     # ── hold ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def hold(self):

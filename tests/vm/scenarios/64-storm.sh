@@ -24,7 +24,8 @@ is_quiet() {
     ! kill -0 $job 2>/dev/null && ! pgrep -x numa-leasectl >/dev/null && no_leases && reads /proc/sys/kernel/numa_balancing 1 && [[ $(pool 2) == 0 && $(pool 3) == 0 ]]
 }
 
-under_way() { pgrep -x numa-leasectl >/dev/null || pgrep -fx 'sleep 3000' >/dev/null; }
+# Or over already: a lease may be refused at once.
+under_way() { pgrep -x numa-leasectl >/dev/null || pgrep -fx 'sleep 3000' >/dev/null || ! kill -0 $job 2>/dev/null; }
 
 hits=''
 for ((round = 1; round <= rounds; round++)); do
@@ -39,7 +40,7 @@ for ((round = 1; round <= rounds; round++)); do
     fi
     job=$!
     # Mostly from when it is under way: to log in takes longest by far.
-    ((RANDOM % 5 == 0)) || wait_for 60 under_way
+    ((RANDOM % 5 == 0)) || wait_for 120 under_way
     pause=$((RANDOM % 2500))
     sleep "$((pause / 1000)).$(printf %03d $((pause % 1000)))"
     running=''
