@@ -49,7 +49,7 @@ std::string help_of(std::string_view field) {
         {"thp-defrag", "their defragmentation while the lease lasts"},
         {"zone-reclaim", "vm.zone_reclaim_mode while the lease lasts"},
         {"hugepages", "reserve huge pages, as 2M=8G or 2M=4G..8G@0"},
-        {"page-cache", "what to do with the page cache first"},
+        {"page-cache", "first drop the model's pages, the leased nodes' or all of the machine's"},
         {"share", "others who share may use the same CPUs"},
         {"shield", "nobody else's thread runs on the leased CPUs; one core of the machine stays free of leases"},
         {"isolated", "CPUs of the kernel's isolcpus= may be leased"},
@@ -142,9 +142,12 @@ public:
         if (file.empty() && !command.empty())
             if (const auto* engine = recognise(library_, command, nullptr))
                 file = model_file(*engine, command, user_env).value_or("");
-        // A typed size wins over any estimate, also over one that cannot be made.
-        if (file.empty() || typed_.fields.contains("memory")) return {};
+        if (file.empty()) return {};
         const auto sizing = size_model(library_, file, command, user_env, has_compute_device());
+        out_.model = file;
+        out_.model_files = sizing ? sizing->model.files : std::vector{file};
+        // A typed size wins over any estimate, also over one that cannot be made.
+        if (typed_.fields.contains("memory")) return {};
         if (!sizing) {
             auto error = sizing.error();
             if (error.code == Errc::unreadable) error.detail += "; say --memory SIZE instead";
@@ -152,7 +155,6 @@ public:
         }
         fields_["memory"] = std::to_string(memory_to_ask(*sizing, machine_memory()));
         fields_["memory-is-estimate"] = "yes";
-        out_.model = file;
         out_.notes.push_back(sizing_text(*sizing));
         return {};
     }
@@ -183,6 +185,11 @@ public:
             out_.dict[field] = text;
         }
         if (auto valid = model::validate(out_.request); !valid) return std::unexpected(valid.error());
+        if (out_.request.page_cache == model::PageCache::evict && out_.model_files.empty() &&
+            model::is_required(out_.request, "page-cache"))
+            return fail(Errc::invalid_request,
+                        "--page-cache evict: whose pages? the command names no model file that is known; say --model "
+                        "FILE");
         return std::move(out_);
     }
 
@@ -232,7 +239,9 @@ void add_request_options(CLI::App& app, Typed& typed) {
     app.add_option("--interleave", typed.interleave, "short for --mempolicy interleave, or bind")
         ->type_name("on|off")
         ->group(group);
-    app.add_option("--model", typed.model, "size --memory by this model file")->type_name("FILE")->group(group);
+    app.add_option("--model", typed.model, "the model file: --memory is sized by it, --page-cache evict evicts it")
+        ->type_name("FILE")
+        ->group(group);
     app.add_flag("--exclusive", typed.exclusive, "nobody else on the leased CPUs (default)")->group(group);
 
     const std::string when = "When it cannot be had";

@@ -34,8 +34,9 @@ struct Asked {
     model::Dict
         dict;  ///< what is sent: only what was typed or brought by the policy, so that site defaults still count
     std::optional<model::Policy> policy;
-    std::string model;               ///< the file behind request.memory; empty: none
-    std::vector<std::string> notes;  ///< for people
+    std::string model;                     ///< the file that the command or --model names; empty: none
+    std::vector<std::string> model_files;  ///< all that it consists of
+    std::vector<std::string> notes;        ///< for people
 };
 
 /// Fields that name a lever: typed, it must be had.

@@ -105,6 +105,15 @@ Result<Dict> Connection::plan(const Dict& request) {
                              [&](sd_bus_message* m) { return bus::append_dict(m, request); }));
 }
 
+Result<Dict> Connection::cache_residency(int file) {
+    const auto append = [&](sd_bus_message* m) -> Result<void> {
+        if (const int result = sd_bus_message_append(m, "h", file); result < 0)
+            return fail(Errc::io, std::string("cannot hand over the file: ") + std::strerror(-result), -result);
+        return {};
+    };
+    return dict_of(bus::call(bus_.get(), destination_, bus::kCacheResidency, append, kPatient));
+}
+
 Result<void> Connection::release(const std::string& id) {
     const auto reply = bus::call(
         bus_.get(), destination_, bus::kRelease, [&](sd_bus_message* m) { return append_text(m, id); }, kPatient);

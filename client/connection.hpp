@@ -56,6 +56,9 @@ public:
     model::Result<model::Value::Dicts> leases() { return ask_list(bus::kListLeases); }
     model::Result<model::Value::Dicts> knobs() { return ask_list(bus::kGetKnobs); }
 
+    /// What of an open file is in the page cache: model::residency_from_dict.
+    model::Result<model::Dict> cache_residency(int file);
+
     /// Waits until the lease is "active" or "ended". `progress` is called every `interval` until then. Runs sd-event's
     /// default loop: where something else ends that, the wait is an error, too.
     model::Result<model::Dict> wait(const std::string& id, const char* until, model::Micros interval,

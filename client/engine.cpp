@@ -243,6 +243,47 @@ std::optional<std::string> model_file(const Engine& engine, const Argv& argv, co
     return from_user.back().value;
 }
 
+namespace {
+
+enum class Loads { unsaid, mapped, copied };
+
+/// What one word about loading says: --no-mmap, LLAMA_ARG_MMAP=0, -mmp 0, --direct-io, --load-mode mmap+mlock,
+/// --usemmap.
+Loads loads_by(const std::string& option, const Given& given) {
+    auto name = given.name;
+    std::ranges::transform(name, name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+    const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+    const bool off = given.value == "0" || given.value == "off" || given.value == "false";
+    if (option == "load/mode") return given.value.find("mmap") != std::string::npos ? Loads::mapped : Loads::copied;
+    if (has("no-mmap") || has("no_mmap")) return Loads::copied;
+    if (has("mmap") || has("mmp")) return off ? Loads::copied : Loads::mapped;
+    if (has("ndio") || has("no-direct") || off) return Loads::unsaid;
+    return has("dio") || has("direct-io") ? Loads::copied : Loads::unsaid;
+}
+
+}  // namespace
+
+bool maps_model(const policies::Library& library, const model::Policy* policy, const Argv& argv, Env env) {
+    const auto* engine = argv.empty() ? nullptr : recognise(library, argv, nullptr);
+    if (engine == nullptr) return false;
+    const auto words = unwrap(argv);
+    if (policy != nullptr) env.insert(policy->env.begin(), policy->env.end());
+    if (!words.drops_env.empty()) env.clear();
+    for (const auto& [name, value] : words.env) env[name] = value;
+    bool maps = false;
+    for (const auto& [name, option] : engine->options) {
+        if (!name.starts_with("load/")) continue;
+        // An engine that has a word against it does it by itself.
+        for (const auto& flag : option.flags) maps = maps || flag == "--no-mmap" || flag == "-mmp";
+        for (const auto& given : given_by(option, argv, after_program(*engine, argv, words.program), env)) {
+            const auto loads = loads_by(name, given);
+            if (loads == Loads::copied) return false;
+            maps = maps || loads == Loads::mapped;
+        }
+    }
+    return maps;
+}
+
 Adapted adapt(const policies::Library& library, const model::Policy* policy, Argv argv, const Env& user_env,
               const LeaseFacts& facts, bool expand) {
     Adapted out;

@@ -53,6 +53,10 @@ const model::Engine* recognise(const policies::Library& library, const Argv& arg
 /// The model file a command names, by flag or else by variable. A URL is none.
 std::optional<std::string> model_file(const model::Engine& engine, const Argv& argv, const Env& user_env);
 
+/// Does the command map its model's files? By its own words, the user's and the policy's variables and what its engine
+/// does by itself; false where that is not known. `policy` may be null.
+bool maps_model(const policies::Library& library, const model::Policy* policy, const Argv& argv, Env env);
+
 /// Where a command would start its work outside of our cgroup, so that a lease would hold only its client: why, and
 /// what to use instead, on one line. Nothing for any other command.
 std::optional<std::string> container_refusal(const Argv& argv);

@@ -19,6 +19,7 @@
 #include "client/joining.hpp"
 #include "client/obtain.hpp"
 #include "client/output.hpp"
+#include "client/page_cache.hpp"
 #include "client/render.hpp"
 
 // hold: takes a named lease and does nothing else, so that units and containers can join it.
@@ -147,8 +148,13 @@ int hold(const Globals& globals, HoldOptions& options) {
     if (!daemon) return say_failure(daemon.error());
     const auto topology = daemon->topology();
     if (!topology) return say_failure(topology.error());
-    const auto dict = obtain(*daemon, globals.endpoint, asked->dict, options.quiet);
+    auto dict = obtain(*daemon, globals.endpoint, asked->dict, options.quiet);
     if (!dict) return say_failure(dict.error());
+    // Nothing says how those that will join load the model.
+    if (auto settled = settle_page_cache(*daemon, *asked, false, model::get_dicts(*topology, "nodes").size(),
+                                         options.quiet || globals.json, *dict);
+        !settled)
+        return say_failure(settled.error());
     const auto lease = model::lease_from_dict(*dict);
     if (!lease) return say_failure(lease.error());
     if (globals.json) {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "client/app.hpp"
 #include "client/enter.hpp"
 #include "client/output.hpp"
+#include "client/page_cache.hpp"
 #include "client/sizing.hpp"
 
 namespace numalease::client {
@@ -69,7 +71,20 @@ std::string nodes_text(const Sizing& sizing, const std::vector<NodeRoom>& nodes)
            std::to_string(nodes.size()) + ": " + each;
 }
 
-Table table_of(const Sizing& sizing, const std::vector<NodeRoom>& nodes) {
+/// What of it is cached. Only where a daemon runs already: none is started just for this.
+std::optional<ModelCache> cached(const Globals& globals, const Sizing& sizing) {
+    auto daemon = find_daemon(globals.endpoint, Wake::no);
+    if (!daemon) return std::nullopt;
+    return read_model_cache(*daemon, sizing.model.file, sizing.model.files);
+}
+
+std::string cached_text(const ModelCache& cache) {
+    if (!cache.problem.empty()) return "not known: " + cache.problem;
+    const auto who = mappers_text(cache);
+    return where_text(cache) + (who.empty() ? "" : ", mapped by " + who);
+}
+
+Table table_of(const Sizing& sizing, const std::vector<NodeRoom>& nodes, const std::optional<ModelCache>& cache) {
     const auto& most = sizing.need;
     const auto& least = sizing.at_least;
     const auto count = sizing.model.files.size();
@@ -85,6 +100,7 @@ Table table_of(const Sizing& sizing, const std::vector<NodeRoom>& nodes) {
     if (sizing.beside != 0) rows.push_back({"beside it", bytes_text(sizing.beside)});
     rows.push_back({"total", range(sizing.least(), sizing.most())});
     rows.push_back({"takes", nodes_text(sizing, nodes)});
+    if (cache) rows.push_back({"cached", cached_text(*cache)});
     for (const auto& note : sizing.notes) rows.push_back({"note", note});
     return rows;
 }
@@ -112,7 +128,11 @@ int show_model(const Globals& globals, const std::string& file) {
     const auto sizing = size_model(library, file, globals.command, current_environment(), has_compute_device());
     if (!sizing) return say_failure(sizing.error());
     const auto nodes = rooms();
-    return globals.json ? print(json_text(json_of(*sizing, nodes))) : print(table_text(table_of(*sizing, nodes), 0));
+    const auto cache = cached(globals, *sizing);
+    if (!globals.json) return print(table_text(table_of(*sizing, nodes, cache), 0));
+    auto out = json_of(*sizing, nodes);
+    if (cache) out["page_cache"] = to_dict(*cache);
+    return print(json_text(out));
 }
 
 }  // namespace

@@ -129,6 +129,7 @@ void finish(const std::string& file, const Endpoint& endpoint, const std::string
 std::string Report::text() const {
     Dict out{{"version", 1U}, {"complete", complete}, {"command", command}, {"notes", notes}};
     if (!lease.empty()) out["lease"] = lease;
+    if (!page_cache.empty()) out["page_cache"] = page_cache;
     if (before) out["before"] = Dict{{"knobs", *before}};
     if (after) out["after"] = Dict{{"knobs", *after}};
     return json_text(out);
@@ -152,7 +153,7 @@ Result<void> write_atomically(const std::string& file, const std::string& text) 
 Result<Reporter> Reporter::start(const std::string& file, const Endpoint& endpoint) {
     std::error_code error;
     const auto absolute = std::filesystem::absolute(file, error).string();
-    struct stat facts{};
+    struct stat facts {};
     if (stat(absolute.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))
         return fail(Errc::unreadable, "report " + file + ": exists and is not a file");
     // Shows now, and not after an hour of work, that the file can be written.
@@ -188,6 +189,8 @@ void Reporter::before(std::string command, Result<Value::Dicts> knobs) {
 
 Result<void> Reporter::granted(const std::string& id, const Dict& lease) {
     report_.lease = lease;
+    report_.lease.erase("page_cache");  // the lease is written anew at its end
+    report_.page_cache = model::get_dict(lease, "page_cache");
     if (auto wrote = write_atomically(file_, report_.text()); !wrote) return wrote;
     const auto start = id + '\n' + report_.text();
     const auto sent = hand_over(socket_, start, file_);

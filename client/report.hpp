@@ -11,10 +11,11 @@ namespace numalease::client {
 /// The file's content. Pure.
 ///
 ///     {"version": 1, "complete": true, "command": "…", "lease": {…}, "before": {"knobs": […]}, "after": {…},
-///      "notes": […]}
+///      "page_cache": {"before": {…}, "after": {…}}, "notes": […]}
 struct Report {
     std::string command;
-    model::Dict lease;  ///< as granted; after the end as it ended
+    model::Dict lease;       ///< as granted; after the end as it ended
+    model::Dict page_cache;  ///< of the model's files, as settle_page_cache found and left them
     std::optional<model::Value::Dicts> before;
     std::optional<model::Value::Dicts> after;
     std::vector<std::string> notes;

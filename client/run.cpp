@@ -11,6 +11,7 @@
 #include "client/enter.hpp"
 #include "client/obtain.hpp"
 #include "client/output.hpp"
+#include "client/page_cache.hpp"
 #include "client/render.hpp"
 #include "client/report.hpp"
 
@@ -115,8 +116,14 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
     if (reporter) reporter->before(shell_line(globals.command), daemon->knobs());
     const auto topology = daemon->topology();
     if (!topology) return refused(topology.error());
-    const auto lease = obtain(*daemon, globals.endpoint, asked.dict, options.quiet);
+    auto lease = obtain(*daemon, globals.endpoint, asked.dict, options.quiet);
     if (!lease) return refused(lease.error());
+    const bool maps =
+        maps_model(library, asked.policy ? &*asked.policy : nullptr, globals.command, current_environment());
+    if (auto settled = settle_page_cache(*daemon, asked, maps, model::get_dicts(*topology, "nodes").size(),
+                                         options.quiet || globals.json, *lease);
+        !settled)
+        return refused(settled.error());
     if (reporter)
         if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)
             say(written.error().detail);

@@ -24,6 +24,8 @@ inline constexpr const char* kGetLease = "GetLease";        ///< s id → a{sv}
 inline constexpr const char* kGetTopology = "GetTopology";  ///< → a{sv}
 inline constexpr const char* kGetKnobs = "GetKnobs";        ///< → aa{sv}: every knob of this machine, now and prior
 inline constexpr const char* kGetStatus = "GetStatus";      ///< → a{sv}
+/// h file → a{sv}: what of it is in the page cache, by node, and who maps it; see model::Residency.
+inline constexpr const char* kCacheResidency = "CacheResidency";
 /// s id, s state, s reason: every change of a lease.
 inline constexpr const char* kLeaseChanged = "LeaseChanged";
 

@@ -108,11 +108,12 @@ void Stepper::enter_stage(Lease& lease, Stage stage) {
 }
 
 void Stepper::enter_page_cache(Lease& lease) {
-    if (lease.request.page_cache == model::PageCache::drop) {
-        state_.last_drop = now_.boot;
+    using enum model::PageCache;
+    if (lease.request.page_cache == drop || lease.request.page_cache == reclaim) state_.last_drop = now_.boot;
+    if (lease.request.page_cache == drop) {
         effects_.push_back(DropPageCache{lease_op(lease.id), lease.id});
     }
-    if (lease.request.page_cache != model::PageCache::reclaim) return;
+    if (lease.request.page_cache != reclaim) return;
     for (const auto node : lease.placement.nodes.items()) {
         const auto memory = observed_.memory.find(node);
         if (memory == observed_.memory.end() || memory->second.clean_cache == 0) continue;

@@ -19,8 +19,6 @@ NoPlace no(Errc code, std::string detail, std::vector<LeaseId> in_the_way = {}) 
     return {.error = {code, std::move(detail)}, .in_the_way = std::move(in_the_way)};
 }
 
-Error no_evict() { return {Errc::unsupported, "page-cache: evict is not in this version; use reclaim or drop"}; }
-
 }  // namespace
 
 std::map<unsigned, model::Bytes> outstanding(const Lease& lease, const Observed& observed) {
@@ -127,7 +125,7 @@ void Stepper::operator()(const Acquire& input) {
 std::expected<void, NoPlace> Stepper::admit(Lease& lease) {
     auto placement = try_place(lease);
     if (!placement) return std::unexpected(std::move(placement.error()));
-    auto refusal = page_cache_refusal(lease);
+    auto refusal = page_cache_refusal(lease, placement->nodes);
     if (refusal && model::is_required(lease.request, "page-cache"))
         return std::unexpected(NoPlace{.error = std::move(*refusal)});
     auto levers = agree_on_levers(lease, *placement);  // last: it leaves notes
@@ -195,26 +193,31 @@ std::optional<Error> Stepper::missing_lever(const model::Request& request) const
         return Error{Errc::impossible, "hugepages: no pages of " + model::bytes_text(item.page_size) +
                                            " here; this machine has " + (sizes.empty() ? "none" : sizes)};
     }
-    if (request.page_cache == model::PageCache::evict && model::is_required(request, "page-cache")) return no_evict();
     if (request.page_cache == model::PageCache::reclaim && model::is_required(request, "page-cache"))
         for (const auto& node : observed_.topology.nodes)
             if (lacks({.knob = model::Knob::reclaim, .node = node.id}))
                 return Error{Errc::unsupported,
-                             "page-cache: this kernel has no per-node reclaim; use --page-cache drop"};
+                             "page-cache: this kernel has no per-node reclaim; use --page-cache evict, for the model's "
+                             "files alone, or drop, for everything"};
     return std::nullopt;
 }
 
-/// Dropping caches touches everybody: once a minute, and never under another user's lease.
-std::optional<Error> Stepper::page_cache_refusal(const Lease& lease) const {
-    constexpr model::Micros kDropInterval{60'000'000};
-    if (lease.request.page_cache == model::PageCache::evict) return no_evict();
-    if (lease.request.page_cache != model::PageCache::drop) return std::nullopt;
+/// Others may be reading what is dropped: once a minute, and never under another user's lease; for a node's own cache,
+/// never under one on that node. Evicting a model's pages is the client's own doing, and no business of ours.
+std::optional<Error> Stepper::page_cache_refusal(const Lease& lease, const model::NodeSet& nodes) const {
+    constexpr model::Micros kInterval{60'000'000};
+    using enum model::PageCache;
+    const auto action = lease.request.page_cache;
+    if (action != drop && action != reclaim) return std::nullopt;
     for (const auto& [id, other] : state_.leases)
-        if (model::occupies(other.state) && other.caller.uid != lease.caller.uid)
-            return Error{Errc::not_now, "page-cache: dropping caches would slow another user's lease" +
-                                            blockers_text({id}) + "; use --page-cache reclaim"};
-    if (state_.last_drop && now_.boot - *state_.last_drop < kDropInterval)
-        return Error{Errc::not_now, "page-cache: caches were dropped " +
+        if (model::occupies(other.state) && other.caller.uid != lease.caller.uid &&
+            (action == drop || other.placement.nodes.intersects(nodes)))
+            return Error{Errc::not_now,
+                         "page-cache: " + std::string(action == drop ? "dropping caches" : "reclaiming these nodes") +
+                             " would slow another user's lease" + blockers_text({id}) + "; use --page-cache " +
+                             (action == drop ? "reclaim, or evict" : "evict")};
+    if (state_.last_drop && now_.boot - *state_.last_drop < kInterval)
+        return Error{Errc::not_now, "page-cache: caches were dropped or reclaimed " +
                                         model::duration_text(now_.boot - *state_.last_drop) +
                                         " ago; once a minute is the limit"};
     return std::nullopt;

@@ -42,7 +42,7 @@ struct State {
     std::set<std::uint64_t> unconfines;                 ///< of those: which put a unit back
     std::map<model::LeaseId, UnitRetry> unit_retries;   ///< of endings that wait for their unit
     std::map<model::LeaseId, UnitAsk> unit_asks;        ///< of parked leases whose holder is a unit
-    std::optional<model::Micros> last_drop;             ///< boot clock; dropping caches is rate-limited
+    std::optional<model::Micros> last_drop;             ///< boot clock; dropping and reclaiming caches is rate-limited
     std::optional<model::Micros> queue_retry_at;        ///< boot clock; set while the head waits for what no lease ends
     bool stopping = false;
 

@@ -153,7 +153,7 @@ private:
     std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease,
                                                                const model::Placement& placement) const;
     std::optional<model::Error> missing_lever(const model::Request& request) const;
-    std::optional<model::Error> page_cache_refusal(const model::Lease& lease) const;
+    std::optional<model::Error> page_cache_refusal(const model::Lease& lease, const model::NodeSet& nodes) const;
     void serve_queue();
     void refuse(model::Lease& lease, const model::Error& error);
     std::string blockers_text(const std::vector<model::LeaseId>& ids) const;

@@ -150,19 +150,32 @@ Result<void> sync_within_deadline() {
                 "not dropping the page cache: sync(2) did not return in 10 s (a mount that does not answer?)");
 }
 
-/// Cached + Buffers.  Shape: "Cached:          1234 kB".
-Result<Bytes> read_page_cache(const Root& root) {
+/// Of /proc/meminfo.
+struct CacheFacts {
+    Bytes cached = 0;  ///< Cached + Buffers
+    Bytes mapped = 0;
+    Bytes shared = 0;
+};
+
+/// Shape: "Cached:          1234 kB".
+Result<CacheFacts> read_page_cache(const Root& root) {
     auto text = root.read("proc/meminfo");
     if (!text) return std::unexpected(text.error());
-    Bytes sum = 0;
+    CacheFacts out;
     for (auto line : lines_of(*text)) {
-        if (!line.starts_with("Cached:") && !line.starts_with("Buffers:")) continue;
-        line.remove_prefix(line.find(':') + 1);
+        const auto colon = line.find(':');
+        const auto name = line.substr(0, colon);
+        auto* const into = name == "Cached" || name == "Buffers" ? &out.cached
+                           : name == "Mapped"                    ? &out.mapped
+                           : name == "Shmem"                     ? &out.shared
+                                                                 : nullptr;
+        if (into == nullptr || colon == std::string_view::npos) continue;
+        line.remove_prefix(colon + 1);
         if (line.ends_with(" kB")) line.remove_suffix(3);
         if (const auto kib = model::parse_unsigned(model::trim(line), "meminfo", kAny / model::kKiB))
-            sum += *kib * model::kKiB;
+            *into += *kib * model::kKiB;
     }
-    return sum;
+    return out;
 }
 
 }  // namespace
@@ -252,7 +265,7 @@ Result<PoolResult> resize_pool(const Root& root, const KnobKey& key, std::uint64
     return std::move(resize.result);
 }
 
-Result<Bytes> drop_page_cache(const Root& root) {
+Result<DroppedCache> drop_page_cache(const Root& root) {
     const auto before = read_page_cache(root);
     if (!before) return std::unexpected(before.error());
     // Only this machine's own cache can be dirty; a fake tree has nothing to wait for.
@@ -263,14 +276,15 @@ Result<Bytes> drop_page_cache(const Root& root) {
     if (auto done = root.write(key.path(), "1"); !done) return std::unexpected(done.error());
     const auto after = read_page_cache(root);
     if (!after) return std::unexpected(after.error());
-    return *before - std::min(*before, *after);
+    return DroppedCache{
+        .before = before->cached, .after = after->cached, .mapped = after->mapped, .shared = after->shared};
 }
 
 Result<Bytes> reclaim_node(const Root& root, unsigned node, Bytes bytes) {
     const auto before = read_node_memory(root, node);
     if (!before) return std::unexpected(before.error());
     const KnobKey key{.knob = model::Knob::reclaim, .node = node};
-    const auto done = root.write(key.path(), std::to_string(bytes));
+    const auto done = root.write(key.path(), std::to_string(bytes) + " swappiness=0");
     if (!done && done.error().err != EAGAIN) return std::unexpected(done.error());
     const auto after = read_node_memory(root, node);
     if (!after) return std::unexpected(after.error());

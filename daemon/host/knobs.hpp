@@ -35,12 +35,22 @@ struct PoolResult {
 model::Result<PoolResult> resize_pool(const Root& root, const model::KnobKey& key, std::uint64_t target, bool compact,
                                       const std::atomic<bool>& cancel, std::uint64_t to_surplus = 0);
 
-/// sync(2) with a deadline in a thread of its own, then "1" to drop_caches. Returns the bytes of page cache freed.
-/// Errors: io; not_now where sync does not return in time.
-model::Result<model::Bytes> drop_page_cache(const Root& root);
+/// The machine's page cache around a drop.
+struct DroppedCache {
+    model::Bytes before = 0;
+    model::Bytes after = 0;
+    model::Bytes mapped = 0;  ///< of `after`: in the address space of some process
+    model::Bytes shared = 0;  ///< of `after`: shared memory and tmpfs, which have no other place
 
-/// Writes "<bytes>" to nodeN/reclaim. The kernel returns EAGAIN where it reclaimed less: not an error here.
-/// Returns the bytes by which MemFree rose. Errors: unsupported, io.
+    bool operator==(const DroppedCache&) const = default;
+};
+/// sync(2) with a deadline in a thread of its own, then "1" to drop_caches.
+/// Errors: io; not_now where sync does not return in time.
+model::Result<DroppedCache> drop_page_cache(const Root& root);
+
+/// Writes "<bytes> swappiness=0" to nodeN/reclaim: files' pages and nobody's own memory. The kernel returns EAGAIN
+/// where it reclaimed less: not an error here. Returns the bytes by which MemFree rose. Errors: unsupported, io.
+/// Source: mm/vmscan.c, user_proactive_reclaim.
 model::Result<model::Bytes> reclaim_node(const Root& root, unsigned node, model::Bytes bytes);
 
 }  // namespace numalease::host

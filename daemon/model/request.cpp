@@ -283,7 +283,7 @@ constexpr std::array kFields{
                  [](const Request& r) { return r.thp_defrag; }},
     RequestField{"zone-reclaim", "keep|0..7", parse_zone_reclaim, [](const Request& r) { return r.zone_reclaim; }},
     RequestField{"hugepages", "none|SIZE=[MIN..]AMOUNT[@NODES],…", parse_hugepages, hugepages_text},
-    RequestField{"page-cache", "keep|reclaim|drop",
+    RequestField{"page-cache", "keep|evict|reclaim|drop",
                  [](Request& r, Text t) { return assign(r.page_cache, parse_word(kPageCache, t)); },
                  [](const Request& r) { return std::string(text_of(r.page_cache)); }},
     RequestField{"share", "yes|no", [](Request& r, Text t) { return assign(r.share, parse_word(kFlags, t)); },

@@ -144,6 +144,7 @@ void App::assemble(core::State state) {
     shields_.emplace(event_.get(), *machine_, [this](core::ShieldChanged it) { daemon_->submit(std::move(it)); });
     identifier_.emplace(*later_, *machine_, current);
     denials_.emplace(*later_);
+    residencies_.emplace(event_.get());
     authoriser_.emplace(*later_, accounts_, serves_on_bus() ? bus_.get() : nullptr);
     if (!options_.read_only) {
         daemon_.emplace(
@@ -185,7 +186,8 @@ void App::assemble(core::State state) {
                                     .identifier = &*identifier_,
                                     .authoriser = &*authoriser_,
                                     .accounts = &accounts_,
-                                    .denials = &*denials_});
+                                    .denials = &*denials_,
+                                    .residencies = &*residencies_});
     server_.emplace(Server::Parts{.event = event_.get(),
                                   .later = &*later_,
                                   .manager = &*manager_,

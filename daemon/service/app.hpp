@@ -81,6 +81,7 @@ private:
     std::optional<Identifier> identifier_;
     Accounts accounts_;
     std::optional<Denials> denials_;
+    std::optional<Residencies> residencies_;
     std::optional<Authoriser> authoriser_;
     std::optional<Manager> manager_;
     Hotplug hotplug_;

@@ -1,5 +1,7 @@
 #include "service/effects.hpp"
 
+#include <algorithm>
+
 #include "host/knobs.hpp"
 #include "service/log.hpp"
 
@@ -76,10 +78,14 @@ void Effects::operator()(const core::CancelResize& effect, const core::State& /*
 void Effects::operator()(const core::DropPageCache& effect, const core::State& /*state*/) const {
     workers_.run({.knob = model::Knob::drop_caches}, [effect, this](const std::atomic<bool>& /*cancel*/) {
         core::Done done{.op = effect.op};
-        if (const auto freed = host::drop_page_cache(machine_.root))
-            done.note = "page cache dropped: " + model::bytes_text(*freed) + " freed";
+        if (const auto cache = host::drop_page_cache(machine_.root))
+            done.note =
+                "page cache dropped: " + model::bytes_text(cache->before - std::min(cache->before, cache->after)) +
+                " freed of " + model::bytes_text(cache->before) + "; " + model::bytes_text(cache->after) +
+                " stays; mapped by processes: " + model::bytes_text(cache->mapped) +
+                ", shared memory: " + model::bytes_text(cache->shared);
         else
-            done.error = freed.error();
+            done.error = cache.error();
         return done;
     });
 }

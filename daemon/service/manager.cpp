@@ -367,4 +367,19 @@ void Manager::get_status(const Held& call) {
                status_dict(parts_.state(), parts_.about(), *parts_.site, *parts_.machine, *parts_.observer, rivals));
 }
 
+/// By a descriptor, which says that the caller may read the file. What others use of it is for those who may lease.
+void Manager::cache_residency(const Held& call) {
+    int file = -1;  // the message's own
+    if (sd_bus_message_read(call.get(), "h", &file) < 0)
+        return reply_error(call, {Errc::invalid_request, "an open file is expected"});
+    identified(call, [=, this](const std::shared_ptr<Identity>& who) {
+        authorised(call, who, {Action::acquire}, [=, this] {
+            parts_.residencies->ask(who->caller.uid, file,
+                                    [call, busy = token_](const Result<model::Residency>& found) {
+                                        found ? reply_dict(call, to_dict(*found)) : reply_error(call, found.error());
+                                    });
+        });
+    });
+}
+
 }  // namespace numalease::service

@@ -16,6 +16,7 @@
 #include "service/holders.hpp"
 #include "service/identity.hpp"
 #include "service/observe.hpp"
+#include "service/residency.hpp"
 #include "service/site.hpp"
 #include "service/status.hpp"
 
@@ -37,6 +38,7 @@ public:
         Authoriser* authoriser = nullptr;
         Accounts* accounts = nullptr;
         Denials* denials = nullptr;
+        Residencies* residencies = nullptr;
     };
     explicit Manager(Parts parts) : parts_(std::move(parts)) {}
 
@@ -80,6 +82,7 @@ private:
     void get_topology(const Held& call);
     void get_knobs(const Held& call);
     void get_status(const Held& call);
+    void cache_residency(const Held& call);
 
     model::Result<model::Request> read_request(const Held& call) const;
     model::Result<const model::Lease*> read_lease(const Held& call) const;

@@ -31,6 +31,7 @@ enum Option : int {
     kReadOnly,
     kServeFd,
     kReadyFd,
+    kResidency,
     kLogLevel,
     kHelp,
     kVersion,
@@ -48,6 +49,7 @@ constexpr std::array kOptions{option{"runtime-dir", required_argument, nullptr, 
                               option{"read-only", no_argument, nullptr, kReadOnly},
                               option{"serve-fd", required_argument, nullptr, kServeFd},
                               option{"ready-fd", required_argument, nullptr, kReadyFd},
+                              option{"residency", no_argument, nullptr, kResidency},
                               option{"log-level", required_argument, nullptr, kLogLevel},
                               option{"help", no_argument, nullptr, kHelp},
                               option{"version", no_argument, nullptr, kVersion},
@@ -83,6 +85,7 @@ model::Result<void> apply(Options& out, int which, std::string_view value) {
         case kReadOnly: out.read_only = true; return {};
         case kServeFd: return fd_into(out.serve_fd, "--serve-fd");
         case kReadyFd: return fd_into(out.ready_fd, "--ready-fd");
+        case kResidency: out.residency = true; return {};
         case kLogLevel:
             if (log::parse_level(value, out.log_level)) return {};
             return fail(Errc::invalid_request,

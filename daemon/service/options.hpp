@@ -23,6 +23,7 @@ struct Options {
     bool read_only = false;
     int serve_fd = -1;
     int ready_fd = -1;
+    bool residency = false;  ///< a daemon's own child: see answer_residency. Not in --help
     log::Level log_level = log::Level::info;
     bool help = false;
     bool version = false;

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "service/app.hpp"
+#include "service/residency.hpp"
 #include "service/stop_job.hpp"
 
 namespace numalease::service {
@@ -23,6 +24,7 @@ bool is_being_stopped(const Options& options) {
 }  // namespace
 
 int run(const Options& options) {
+    if (options.residency) return answer_residency();
     log::start(options.log_level);
     if (!options.if_stopping.empty() && !is_being_stopped(options)) return 0;
     App app(options);

@@ -138,6 +138,8 @@ const sd_bus_vtable* Vtables::manager() {
                                  kAnybody),
         SD_BUS_METHOD_WITH_NAMES("GetStatus", "", , "a{sv}", SD_BUS_PARAM(status), method<&Manager::get_status>,
                                  kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("CacheResidency", "h", SD_BUS_PARAM(file), "a{sv}", SD_BUS_PARAM(residency),
+                                 method<&Manager::cache_residency>, kAnybody),
         SD_BUS_SIGNAL_WITH_NAMES("LeaseChanged", "sss", SD_BUS_PARAM(id) SD_BUS_PARAM(state) SD_BUS_PARAM(reason), 0),
         SD_BUS_PROPERTY("Version", "s", get_version, 0, kConst),
         SD_BUS_VTABLE_END,

@@ -270,6 +270,25 @@ TEST_F(Step, DroppingCachesIsRateLimitedAndSparesOtherUsers) {
     EXPECT_NE(machine.last_refusal.detail.find("another user's lease"), std::string::npos);
 }
 
+TEST_F(Step, ReclaimingANodeIsRateLimitedAndSparesOtherUsersOnThatNode) {
+    const std::string reclaim = " share=yes page-cache=reclaim required=page-cache";
+    for (const auto& node : machine.observed.topology.nodes)
+        machine.knobs[{.knob = model::Knob::reclaim, .node = node.id}] = "";
+    machine.acquire("node=0 share=yes", 1002);
+    EXPECT_EQ(machine.acquire("node=0" + reclaim, 1001), "");
+    EXPECT_NE(machine.last_refusal.detail.find("another user's lease"), std::string::npos);
+    EXPECT_EQ(state_of(machine.acquire("node=1" + reclaim, 1001)), LeaseState::active);
+    EXPECT_EQ(machine.acquire("node=1" + reclaim, 1001), "");
+    EXPECT_NE(machine.last_refusal.detail.find("once a minute"), std::string::npos);
+}
+
+TEST_F(Step, EvictingIsTheClientsOwnAndRefusedToNobody) {
+    machine.acquire("node=0 share=yes", 1002);
+    const auto id = machine.acquire("node=0 share=yes page-cache=evict required=page-cache", 1001);
+    EXPECT_EQ(state_of(id), LeaseState::active);
+    EXPECT_EQ(machine.lease(id).request.page_cache, model::PageCache::evict);
+}
+
 TEST_F(Step, APolicysPageCacheActionIsBestEffort) {
     machine.acquire("node=0 share=yes", 1001);
     const auto id = machine.acquire("node=0 share=yes page-cache=drop", 1002);

@@ -13,6 +13,7 @@ namespace numalease::host {
 namespace {
 
 using model::Errc;
+using model::kKiB;
 using model::kMiB;
 using model::Knob;
 using model::KnobKey;
@@ -128,8 +129,11 @@ TEST(Pool, StopsBetweenChunksWhenCancelled) {
 }
 
 TEST(DropCaches, WritesOneAndNeverMore) {
-    const FakeRoot fake{{"proc/sys/vm/drop_caches", "0\n"}, {"proc/meminfo", "Buffers: 1 kB\nCached: 100 kB\n"}};
-    ASSERT_TRUE(drop_page_cache(fake.root()));
+    const FakeRoot fake{{"proc/sys/vm/drop_caches", "0\n"},
+                        {"proc/meminfo", "Buffers: 1 kB\nCached: 100 kB\nMapped: 20 kB\nShmem: 3 kB\n"}};
+    const auto cache = drop_page_cache(fake.root());
+    ASSERT_TRUE(cache) << cache.error().detail;
+    EXPECT_EQ(*cache, (DroppedCache{101 * kKiB, 101 * kKiB, 20 * kKiB, 3 * kKiB}));
     EXPECT_EQ(fake.get("proc/sys/vm/drop_caches"), "1");
 }
 
@@ -139,7 +143,7 @@ TEST(Reclaim, WritesTheBytes) {
     const auto freed = reclaim_node(fake.root(), 1, 64 * kMiB);
     ASSERT_TRUE(freed) << freed.error().detail;
     EXPECT_EQ(*freed, 0U);
-    EXPECT_EQ(fake.get("sys/devices/system/node/node1/reclaim"), "67108864");
+    EXPECT_EQ(fake.get("sys/devices/system/node/node1/reclaim"), "67108864 swappiness=0");
 }
 
 // The real kernel, as root. What is changed is put back, also when an expectation fails.

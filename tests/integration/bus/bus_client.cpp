@@ -104,7 +104,8 @@ json read_value(sd_bus_message* m) {
     }
 }
 
-/// Any whole type of what the tests send: s o u b t ay, v of text, a{sv} of text and numbers.
+/// Any whole type of what the tests send: s o u b t ay, h of a path and the flags to open it with, v of text, a{sv} of
+/// text and numbers.
 int append(sd_bus_message* m, const std::string& signature, const json& args) {
     int r = 0;
     std::size_t arg = 0;
@@ -126,6 +127,12 @@ int append(sd_bus_message* m, const std::string& signature, const json& args) {
             i += 1;
         } else if (signature[i] == 's' || signature[i] == 'o') {
             r = sd_bus_message_append_basic(m, signature[i], value.get_ref<const std::string&>().c_str());
+        } else if (signature[i] == 'h') {
+            const int fd = open(value.at(0).get_ref<const std::string&>().c_str(),
+                                value.at(1).get<int>() | O_CLOEXEC | O_NONBLOCK);
+            if (fd < 0) give_up("open", -errno);
+            r = sd_bus_message_append_basic(m, 'h', &fd);
+            close(fd);
         } else if (signature[i] == 'v') {
             r = sd_bus_message_append(m, "v", "s", value.get_ref<const std::string&>().c_str());
         } else if (signature[i] == 'u' || signature[i] == 'b') {
