@@ -52,12 +52,13 @@ void collect_pids(const Root& root, const std::string& path, int level, std::vec
     for (const auto& name : children(root, path)) collect_pids(root, path + '/' + name, level + 1, pids);
 }
 
-bool read_populated(const Root& root, const std::string& path, bool fallback) {
+/// Nothing in the root cgroup, which has no such file.
+std::optional<bool> populated_of(const Root& root, const std::string& path) {
     const auto text = root.read(path + "/cgroup.events");
-    if (!text) return fallback;
+    if (!text) return std::nullopt;
     for (const auto line : lines_of(*text))
         if (line.starts_with("populated ")) return line.ends_with('1');
-    return fallback;
+    return std::nullopt;
 }
 
 std::string cgroup_path(const std::string& cgroup2, const std::string& cgroup) {
@@ -130,8 +131,16 @@ Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgrou
         if (const auto bytes = model::parse_unsigned(model::trim(*text), "memory", ~std::uint64_t{0}))
             facts.memory_max = *bytes;
     collect_pids(root, path, 0, facts.pids);
-    facts.populated = read_populated(root, path, !facts.pids.empty());  // the root cgroup has no cgroup.events
+    facts.populated = populated_of(root, path).value_or(!facts.pids.empty());
     return facts;
+}
+
+Result<bool> read_populated(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
+    if (!cgroup2.empty())
+        if (const auto said = populated_of(root, cgroup_path(cgroup2, cgroup))) return *said;
+    const auto facts = read_cgroup_facts(root, cgroup2, cgroup);
+    if (!facts) return std::unexpected(facts.error());
+    return facts->populated;
 }
 
 Result<std::string> make_tracking_cgroup(const Root& root, const std::string& cgroup2, const std::string& parent,

@@ -52,6 +52,10 @@ struct CgroupFacts {
 /// Errors: unsupported where the cgroup is gone.
 model::Result<CgroupFacts> read_cgroup_facts(const Root& root, const std::string& cgroup2, const std::string& cgroup);
 
+/// Does a process live in it, or anywhere below? Source: cgroup.events; where there is none, in the root, cgroup.procs.
+/// Errors: unsupported where the cgroup is gone.
+model::Result<bool> read_populated(const Root& root, const std::string& cgroup2, const std::string& cgroup);
+
 /// A cgroup without controllers whose only purpose is to tell when the last process of a lease is gone, made below the
 /// caller's own cgroup where no systemd manages the tree. Moves `pid` in. Returns the cgroup path.
 /// Errors: unsupported, io.

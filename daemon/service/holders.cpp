@@ -84,7 +84,9 @@ void Holders::watch_cgroup(const std::string& cgroup) {
 EventSource Holders::watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
     sd_event_source* source = nullptr;
     const auto full = machine_.root.directory() + '/' + path;
-    return EventSource(sd_event_add_inotify(event_, &source, full.c_str(), mask, handler, this) < 0 ? nullptr : source);
+    if (sd_event_add_inotify(event_, &source, full.c_str(), mask, handler, this) < 0) return nullptr;
+    sd_event_source_set_description(source, path.c_str());
+    return EventSource(source);
 }
 
 void Holders::watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
@@ -115,8 +117,9 @@ void Holders::watch_memories() {
     std::erase_if(memories_, [&](const auto& item) { return !used.contains(item.first); });
 }
 
+/// Only what is new or has changed is looked at: for the others there are watches.
 void Holders::sync(const core::State& state) {
-    leases_.clear();
+    const auto before = std::exchange(leases_, {});
     std::set<Key> processes;
     std::set<std::string> cgroups;
     std::set<model::LeaseId> parents;
@@ -147,13 +150,26 @@ void Holders::sync(const core::State& state) {
             whole_units = whole_units || lease.confinement.whole_unit;
         }
     }
-    if (whole_units && !runs_) runs_ = watch_file("run/systemd/units", IN_CREATE | IN_MOVED_TO, on_cgroup);
+    if (whole_units && !runs_) runs_ = watch_file("run/systemd/units", IN_CREATE | IN_MOVED_TO, on_run);
     if (!whole_units) runs_.reset();
     forget_unused(processes);
     std::erase_if(cgroups_, [&](const auto& item) { return !cgroups.contains(item.first); });
     watch_memories();
     std::erase_if(reported_, [&](const auto& id) { return !state.leases.contains(id); });
-    check();
+    // Both are in the order of the state's ids.
+    auto known = before.begin();
+    check(those([&](const Watched& it) {
+        while (known != before.end() && known->lease.id < it.lease.id) ++known;
+        return known == before.end() || !(*known == it);
+    }));
+}
+
+template <class Matches>
+std::set<model::LeaseId> Holders::those(Matches matches) const {
+    std::set<model::LeaseId> out;
+    for (const auto& it : leases_)
+        if (matches(it)) out.insert(it.lease.id);
+    return out;
 }
 
 void Holders::forget_unused(const std::set<Key>& used) {
@@ -176,9 +192,9 @@ bool Holders::process_alive(const model::Process& process) const {
 
 std::optional<bool> Holders::populated(const model::Lease& lease) const {
     if (!has_cgroup(lease, machine_)) return std::nullopt;
-    const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
-    if (facts) return facts->populated;
-    if (facts.error().code == model::Errc::unsupported) return false;
+    const auto inside = host::read_populated(machine_.root, machine_.cgroup2, lease.confinement.cgroup);
+    if (inside) return *inside;
+    if (inside.error().code == model::Errc::unsupported) return false;
     return std::nullopt;
 }
 
@@ -236,9 +252,7 @@ void Holders::kill(const model::Lease& lease, int signal) const {
 }
 
 /// A killed process often is a lease's last one, so its cgroup is looked at before its end is told.
-void Holders::look_at_memory() {
-    std::vector<model::LeaseId> ids;
-    for (const auto& it : leases_) ids.push_back(it.lease.id);
+void Holders::look_at_memory(const std::set<model::LeaseId>& ids) {
     for (const auto& id : ids) {
         const auto found = std::ranges::find_if(leases_, [&](const Watched& it) { return it.lease.id == id; });
         if (found == leases_.end() || found->lease.state != model::LeaseState::active) continue;
@@ -251,10 +265,11 @@ void Holders::look_at_memory() {
     }
 }
 
-void Holders::check() {
-    look_at_memory();
+void Holders::check(const std::set<model::LeaseId>& ids) {
+    look_at_memory(ids);
     std::vector<model::LeaseId> gone;
     for (const auto& [lease, has_child] : leases_) {
+        if (!ids.contains(lease.id)) continue;
         if (lease.confinement.kind == model::ConfinementKind::slice && lease.state == model::LeaseState::active &&
             !is_held(lease))
             watch_cgroup(lease.confinement.cgroup);  // before it is looked at: nothing is missed in between
@@ -269,24 +284,50 @@ int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*e
     it->dead = true;
     it->source.reset();  // a dead process stays readable
     it->pidfd = {};      // and a lease may outlive thousands of those that joined it
-    it->owner->check();
+    auto* self = it->owner;
+    self->check(self->those([&](const Watched& of) {
+        return std::ranges::any_of(of.lease.holders, [&](const model::Process& holder) {
+            const auto found = self->watches_.find({holder.pid, holder.start_time});
+            return found != self->watches_.end() && (&found->second == it || !found->second.pidfd);
+        });
+    }));
     return 0;
 }
 
-int Holders::on_memory(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
-    static_cast<Holders*>(data)->look_at_memory();
+/// The folder whose file a source watches, as it was given to `watch_file`.
+std::string Holders::cgroup_of(sd_event_source* source) const {
+    const char* path = nullptr;
+    if (sd_event_source_get_description(source, &path) < 0 || path == nullptr) return {};
+    const std::string_view file(path);
+    const auto folder = file.substr(0, file.rfind('/'));
+    return std::string(folder.substr(std::min(folder.size(), machine_.cgroup2.size())));
+}
+
+int Holders::on_memory(sd_event_source* source, const inotify_event* /*event*/, void* data) {
+    auto* self = static_cast<Holders*>(data);
+    const auto cgroup = self->cgroup_of(source);
+    self->look_at_memory(
+        self->those([&](const Watched& it) { return memory_cgroup(it.lease, self->machine_) == cgroup; }));
     return 0;
 }
 
 int Holders::on_folder(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
     auto* self = static_cast<Holders*>(data);
     self->watch_memories();
-    self->look_at_memory();
+    self->look_at_memory(self->those([](const Watched&) { return true; }));
     return 0;
 }
 
-int Holders::on_cgroup(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
-    static_cast<Holders*>(data)->check();
+int Holders::on_cgroup(sd_event_source* source, const inotify_event* /*event*/, void* data) {
+    auto* self = static_cast<Holders*>(data);
+    const auto cgroup = self->cgroup_of(source);
+    self->check(self->those([&](const Watched& it) { return it.lease.confinement.cgroup == cgroup; }));
+    return 0;
+}
+
+int Holders::on_run(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
+    auto* self = static_cast<Holders*>(data);
+    self->check(self->those([](const Watched&) { return true; }));
     return 0;
 }
 

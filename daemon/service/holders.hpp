@@ -53,6 +53,8 @@ private:
     struct Watched {
         model::Lease lease;  ///< id, state, holders, confinement and caller are looked at
         bool has_child = false;
+
+        bool operator==(const Watched&) const = default;
     };
     /// A watch is on an inode: where the file or folder was made again, it is set anew.
     struct FileWatch {
@@ -64,9 +66,11 @@ private:
     EventSource watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
     void watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
     void watch_memories();
-    void look_at_memory();
+    void look_at_memory(const std::set<model::LeaseId>& ids);
     [[nodiscard]] bool is_same_run(const model::Lease& lease) const;
-    void check();
+    void check(const std::set<model::LeaseId>& ids);
+    template <class Matches>
+    [[nodiscard]] std::set<model::LeaseId> those(Matches matches) const;
     void forget_unused(const std::set<Key>& used);
     [[nodiscard]] bool process_alive(const model::Process& process) const;
     [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
@@ -75,6 +79,8 @@ private:
     static int on_folder(sd_event_source* source, const struct inotify_event* event, void* data);
     static int on_memory(sd_event_source* source, const struct inotify_event* event, void* data);
     static int on_cgroup(sd_event_source* source, const struct inotify_event* event, void* data);
+    static int on_run(sd_event_source* source, const struct inotify_event* event, void* data);
+    [[nodiscard]] std::string cgroup_of(sd_event_source* source) const;
 
     sd_event* event_;
     const Machine& machine_;

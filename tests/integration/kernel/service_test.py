@@ -42,15 +42,18 @@ class Service(Case):
         workload.kill()
         self.expect_kernel(self.before)
 
-    def test_who_waits_is_told_to_ask_again(self):
+    def test_who_waits_keeps_the_place(self):
         daemon = self.start_daemon('--keep-leases')
-        self.leased()
+        workload = self.leased()
         waiting = self.start(self.words('run', '--wait=forever', '--', 'true'))
         eventually(lambda: self.leases('queued'), what='the second waits')
+        before = self.leases('queued')[0]['id']
         daemon.kill(signal.SIGTERM)
         self.assertEqual(daemon.wait(), 0, daemon.err)
-        self.assertEqual(waiting.wait(), 75)
-        self.assertIn('ask again when it is back', waiting.err)
+        self.start_daemon('--keep-leases')
+        self.assertEqual(self.leases('queued')[0]['id'], before)
+        workload.kill()
+        self.assertEqual(waiting.wait(), 0)
 
     def test_nothing_is_restored_where_systemd_cannot_be_asked(self):
         daemon = self.start_daemon('--keep-leases')
