@@ -18,11 +18,13 @@ constexpr std::string_view kRow = "row";
 constexpr std::string_view kCounter = "counter";
 constexpr std::string_view kNextId = "next_id";
 
-/// The part of a lease that is kept: over is gone, and what blocks a queued one is derived anew.
-std::map<model::LeaseId, Lease> durable_leases(const State& state) {
+/// The part of a lease that is kept: over is gone, and what blocks a queued one is derived anew. Without those that are
+/// just so in `other`, which are most.
+std::map<model::LeaseId, Lease> durable_leases(const State& state, const State& other) {
     std::map<model::LeaseId, Lease> out;
     for (const auto& [id, lease] : state.leases) {
         if (model::is_over(lease.state)) continue;
+        if (const auto same = other.leases.find(id); same != other.leases.end() && same->second == lease) continue;
         auto& kept = out[id] = lease;
         kept.in_the_way.clear();
     }
@@ -101,7 +103,7 @@ std::vector<Record> changes(const State& from, const State& to) {
     std::vector<Record> out;
     if (from.next_id != to.next_id) out.push_back(counter_record(to));
     diff(
-        out, kLease, durable_leases(from), durable_leases(to), [](const auto& id) { return id; },
+        out, kLease, durable_leases(from, to), durable_leases(to, from), [](const auto& id) { return id; },
         [](const Lease& lease) { return model::journal_dict(lease); });
     diff(
         out, kRow, from.ledger, to.ledger, [](const auto& key) { return key.text(); },
