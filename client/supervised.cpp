@@ -1,19 +1,16 @@
 #include "client/supervised.hpp"
 
-#include <fcntl.h>
 #include <systemd/sd-daemon.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
-#include <memory>
 
 #include "client/app.hpp"
 #include "client/obtain.hpp"
 #include "client/output.hpp"
 #include "client/supervisor.hpp"
+#include "client/together.hpp"
 #include "client/warming.hpp"
 
 namespace numalease::client {
@@ -25,33 +22,6 @@ using model::Lease;
 using model::Result;
 
 namespace {
-
-/// A pipe of which each end is closed when it is no longer needed.
-struct Pipe {
-    std::array<int, 2> ends{-1, -1};
-    Pipe() {
-        if (pipe2(ends.data(), O_CLOEXEC) < 0) ends = {-1, -1};
-    }
-    Pipe(const Pipe&) = delete;
-    Pipe& operator=(const Pipe&) = delete;
-    ~Pipe() {
-        close_end(0);
-        close_end(1);
-    }
-    void close_end(std::size_t end) {
-        if (ends[end] >= 0) close(ends[end]);
-        ends[end] = -1;
-    }
-    /// A byte, or the end of it.
-    [[nodiscard]] bool read_byte() const {
-        char byte = 0;
-        ssize_t got = 0;
-        do got = read(ends[0], &byte, 1);
-        while (got < 0 && errno == EINTR);
-        return got == 1;
-    }
-    [[nodiscard]] bool write_byte() const { return write(ends[1], "g", 1) == 1; }
-};
 
 /// Those of the lease's nodes that have some of its CPUs.
 std::vector<unsigned> nodes_to_run_on(const model::Placement& placement, const Dict& topology) {
@@ -96,20 +66,15 @@ public:
 
     int run_all() {
         for (std::size_t i = 0; i < nodes_.size(); ++i) {
-            granted_.push_back(std::make_unique<Pipe>());
+            together_.add();
             const auto name = "instance " + std::to_string(i) + " on node " + std::to_string(nodes_[i]);
             const auto pid = supervisor_.start(name, [this, i] { return be(i); });
-            granted_[i]->close_end(1);
-            if (!pid) return say_failure(pid.error());  // the others see that nobody tells them to go
+            together_.added();
+            if (!pid) return say_failure(pid.error());  // the others see that nobody tells them to begin
         }
-        // Nobody has begun: where one has no lease, the others end without a word.
-        if (!std::ranges::all_of(granted_, [](const auto& pipe) { return pipe->read_byte(); })) {
-            go_.close_end(1);
-            return supervisor_.watch(false);
-        }
-        gone_ = true;
-        for (std::size_t i = 0; i < nodes_.size(); ++i)
-            if (!go_.write_byte()) return say_failure({Errc::io, "cannot tell the instances to begin", errno});
+        // Where one has no lease, its status is ours, and the others end without a word.
+        begun_ = together_.begin();
+        if (!begun_) return supervisor_.watch(false);
         await_all();
         return supervisor_.watch(run_.policy.run.restart);
     }
@@ -117,7 +82,7 @@ public:
 private:
     /// In the child: a lease of its own, then the command, once all have theirs.
     int be(std::size_t index) {
-        go_.close_end(1);
+        together_.enter();
         Entry entry{.library = run_.library,
                     .policy = &run_.policy,
                     .request = {},
@@ -142,7 +107,7 @@ private:
         entry.facts.huge_pages = has_huge_pages(run_.asked.request);
         entry.facts.index = static_cast<unsigned>(index);
         entry.facts.instances = static_cast<unsigned>(nodes_.size());
-        if (!gone_ && (!granted_[index]->write_byte() || !go_.read_byte())) return 0;
+        if (!begun_ && !together_.wait_for_all(index)) return 0;
         return enter(entry);
     }
 
@@ -166,9 +131,8 @@ private:
 
     const Kept& run_;
     std::vector<unsigned> nodes_;
-    Pipe go_;
-    std::vector<std::unique_ptr<Pipe>> granted_;
-    bool gone_ = false;      ///< who is started now need not wait for the others
+    Together together_;
+    bool begun_ = false;     ///< who is started now need not wait for the others
     Supervisor supervisor_;  // the last: its children are to see the rest
 };
 

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "client/together.hpp"
+
 namespace numalease::client {
 namespace {
 
@@ -181,6 +183,48 @@ TEST(Supervisor, ItsHelperIsHeardAndEndsWithTheOthers) {
     EXPECT_EQ(supervisor.watch(false), 0);
     EXPECT_FALSE(heard);
     EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+TEST(Together, NobodyBeginsBeforeAllCan) {
+    const Pipe order;
+    Supervisor supervisor(kQuick);
+    Together together;
+    for (std::size_t i = 0; i < 3; ++i) {
+        together.add();
+        ASSERT_TRUE(supervisor.start("one", [&, i] {
+            together.enter();
+            usleep(static_cast<unsigned>(10'000 * i));
+            order.put('c');
+            if (!together.wait_for_all(i)) return 1;
+            order.put('b');
+            return 0;
+        }));
+        together.added();
+    }
+    EXPECT_TRUE(together.begin());
+    EXPECT_EQ(supervisor.watch(false), 0);
+    EXPECT_EQ(order.rest(), "cccbbb");
+}
+
+TEST(Together, NobodyBeginsWhereOneCannotAndItsStatusStands) {
+    const Pipe begun;
+    for (std::size_t bad = 0; bad < 3; ++bad) {
+        Supervisor supervisor(kQuick);
+        Together together;
+        for (std::size_t i = 0; i < 3; ++i) {
+            together.add();
+            ASSERT_TRUE(supervisor.start("one", [&, i] {
+                together.enter();
+                if (i == bad) return 75;
+                if (together.wait_for_all(i)) begun.put('.');
+                return 0;
+            }));
+            together.added();
+        }
+        EXPECT_FALSE(together.begin());
+        EXPECT_EQ(supervisor.watch(false), 75);
+    }
+    EXPECT_EQ(begun.rest(), "");
 }
 
 TEST(Supervisor, ChildrenHaveTheSignalsThatWeHad) {
