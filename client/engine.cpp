@@ -59,6 +59,7 @@ public:
         if (engine_ != nullptr) {
             set_unless_given(engine_->env);
             check_numa();
+            tell_huge_pages();
         }
         insert_flags();
         if (!unheard_.empty())
@@ -75,11 +76,21 @@ public:
             if (name == "cpus") return facts_.cpus.text();
             if (name == "core_cpus") return facts_.core_cpus.text();
             if (name == "node_count") return std::to_string(facts_.nodes.size());
-            return std::nullopt;
+            if (name == "index") return std::to_string(facts_.index);
+            if (name == "node" && !facts_.nodes.empty()) return std::to_string(facts_.nodes.first());
+            const auto port = policies::port_before_index(name == "port+index" ? own_port() + "+index" : name);
+            return port ? std::optional(std::to_string(*port + facts_.index)) : std::nullopt;
         });
     }
 
 private:
+    /// That of the engine, where it is told none.
+    [[nodiscard]] std::string own_port() const {
+        if (engine_ == nullptr) return {};
+        const auto port = engine_->options.find("port");
+        return port == engine_->options.end() ? std::string() : port->second.fallback;
+    }
+
     [[nodiscard]] std::vector<Given> given(const EngineOption& option) const {
         return given_by(option, out_.argv, engine_ == nullptr ? program_ : after_program(*engine_, out_.argv, program_),
                         env_);
@@ -119,6 +130,8 @@ private:
         if (said.option.only == "part" && facts_.whole_machine) return false;
         if (said.option.only == "whole" && !facts_.whole_machine) return false;
         if (said.option.only == "node" && facts_.nodes.size() != 1) return false;
+        if (said.option.only == "instance" && (facts_.instances < 2 || !is_server(*engine_, out_.argv, program_)))
+            return false;
         if (said.group != "numa") return true;
         // Under any --numa the engine widens its main thread to all CPUs; without a cgroup that leaves the lease.
         return facts_.machine_nodes > 1 && numa_cannot_work(facts_).empty() &&
@@ -189,6 +202,28 @@ private:
         }
     }
 
+    /// Huge pages of the lease are used by an engine only where its malloc is told to, and by its weights only where
+    /// they are read into memory from there.
+    void tell_huge_pages() {
+        if (!facts_.huge_pages || engine_->programs.empty()) return;
+        if (engine_->hugepages.empty())
+            return warn("huge pages: " + engine_->name + " is not known to use any that it is not told of");
+        auto env = env_;
+        for (const auto& [name, value] : out_.env) env[name] = value;
+        if (!reads_weights(options_, out_.argv, after_program(*engine_, out_.argv, program_), env))
+            return warn("huge pages: " + engine_->name +
+                        " maps its model, and a mapped file never uses them; to read it instead, say " +
+                        engine_->hugepages);
+        const std::string name = "GLIBC_TUNABLES";
+        const auto& theirs = env[name];
+        const auto value = with_huge_pages(theirs);
+        if (value.empty()) return say(name + '=' + theirs + " (yours)");
+        if (words_.env.contains(name))
+            return warn("huge pages: malloc is not told to use them, since the command sets " + name +
+                        " itself; make that " + name + '=' + value);
+        set(name, value);
+    }
+
     void insert(std::size_t position, const std::string& flag, const std::string& value) {
         insertions_.emplace(position, Argv{flag, value});
         say(flag + ' ' + value);
@@ -228,6 +263,14 @@ const Engine* recognise(const policies::Library& library, const Argv& argv, std:
         if (found == nullptr || (found->folders.empty() && !engine.folders.empty())) found = &engine;
     }
     return found == nullptr ? fallback : found;
+}
+
+bool is_server(const Engine& engine, const Argv& argv, std::size_t program) {
+    const auto end = after_program(engine, argv, program);
+    if (end == program) return false;
+    auto name = std::string(base_name(argv[program]));
+    if (end == program + 2) name += ' ' + argv[program + 1];
+    return engine.servers.empty() || std::ranges::find(engine.servers, name) != engine.servers.end();
 }
 
 std::optional<std::string> model_file(const Engine& engine, const Argv& argv, const Env& user_env) {

@@ -28,12 +28,16 @@ struct LeaseFacts {
     unsigned machine_cpus = 0;
     bool contained = false;  ///< a cgroup's cpuset holds it, not only an affinity that it may change itself
     bool node_numbers_have_gaps = false;
+    bool huge_pages = false;  ///< the lease has some of the size that malloc can be told to take
+    unsigned index = 0;       ///< which instance of the command this is
+    unsigned instances = 1;
 };
 
 /// The command as it will be run.
 struct Adapted {
     Argv argv;                          ///< the user's words all there, unchanged and in order
-    Env env;                            ///< to set; none of them is the user's own, except NUMA_LEASE_*
+    Env env;                            ///< to set; none of them is the user's own, except NUMA_LEASE_* and
+                                        ///< GLIBC_TUNABLES, which is added to
     std::vector<std::string> warnings;  ///< one line each
     std::string engine;                 ///< name; empty where the library has no fallback
     std::string told;                   ///< one line: "llama.cpp: LLAMA_ARG_THREADS=8"
@@ -49,6 +53,9 @@ Adapted adapt(const policies::Library& library, const model::Policy* policy, Arg
 /// program's folder before one that does not; else the fallback, which is the engine without programs; nullptr where
 /// the library has none. `program_index`: where the program's word is.
 const model::Engine* recognise(const policies::Library& library, const Argv& argv, std::size_t* program_index);
+
+/// Whether the engine's program there, which `argv` runs, is one that serves.
+bool is_server(const model::Engine& engine, const Argv& argv, std::size_t program);
 
 /// The model file a command names, by flag or else by variable. A URL is none.
 std::optional<std::string> model_file(const model::Engine& engine, const Argv& argv, const Env& user_env);

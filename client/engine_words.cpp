@@ -93,6 +93,31 @@ std::vector<Said> options_of(const policies::Library& library, const Engine& eng
     return out;
 }
 
+bool reads_weights(const std::vector<Said>& options, const Argv& argv, std::size_t from, const Env& env) {
+    std::size_t last = 0;
+    bool reads = false;
+    for (const auto& [group, name, option] : options) {
+        if (group != "load") continue;
+        const auto unmaps = [&](std::string_view word) {
+            return std::ranges::find(option.unmaps, word, normal) != option.unmaps.end() ||
+                   std::ranges::find(option.unmaps, "*") != option.unmaps.end();
+        };
+        for (const auto& given : given_by(option, argv, from, env)) {
+            const bool answer = unmaps(normal(given.name)) || unmaps(given.value);
+            if (given.end > last) reads = answer;
+            if (given.end == 0 && last == 0) reads = reads || answer;
+            last = std::max(last, given.end);
+        }
+    }
+    return reads;
+}
+
+std::string with_huge_pages(const std::string& tunables) {
+    constexpr std::string_view kTunable = "glibc.malloc.hugetlb=";
+    if ((':' + tunables).find(':' + std::string(kTunable)) != std::string::npos) return {};
+    return tunables + (tunables.empty() ? "" : ":") + std::string(kTunable) + '2';
+}
+
 std::uint64_t largest_number(std::string_view text, bool list) {
     if (!list) return number_at_front(text);
     std::uint64_t largest = 0;

@@ -45,6 +45,14 @@ bool says_cpus(const model::EngineOption& option);
 /// CPUs on one node only: on several the engine splits its list in a way that an unknown command line does not show.
 std::vector<Said> options_of(const policies::Library& library, const model::Engine& engine);
 
+/// Whether the engine, told this, reads its weights into memory of its own. Of several flags the last counts, and a
+/// flag before a variable.
+bool reads_weights(const std::vector<Said>& options, const Argv& argv, std::size_t from, const Env& env);
+
+/// GLIBC_TUNABLES with huge pages for malloc; empty where `tunables` has an answer to that already.
+/// Source: glibc's manual, "Memory Allocation Tunables" (glibc 2.35).
+std::string with_huge_pages(const std::string& tunables);
+
 /// The largest number in "16", or in a list with ranges "4,8-16+4"; 0 where it is none.
 std::uint64_t largest_number(std::string_view text, bool list);
 

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -139,6 +140,11 @@ LeaseFacts facts_of(const std::string& id, const model::Placement& placement, co
     facts.contained =
         (by_cgroup && !confinement.effective_cpus.empty()) || confinement.kind == model::ConfinementKind::slice;
     return facts;
+}
+
+bool has_huge_pages(const model::Request& request) {
+    constexpr model::Bytes kSize = 2 * model::kMiB;
+    return std::ranges::any_of(request.hugepages, [](const auto& item) { return item.page_size == kSize; });
 }
 
 std::optional<MemoryPolicy> memory_policy(const model::Request& request, const model::NodeSet& nodes,

@@ -12,6 +12,9 @@ namespace numalease::client {
 LeaseFacts facts_of(const std::string& id, const model::Placement& placement, const model::Confinement& confinement,
                     const model::Dict& topology);
 
+/// Whether it asks for huge pages of the size that malloc can be told to take.
+bool has_huge_pages(const model::Request& request);
+
 /// A memory policy as set_mempolicy(2) takes it.
 struct MemoryPolicy {
     model::Mempolicy kind = model::Mempolicy::bind;

@@ -75,6 +75,7 @@ ProcessStatus parse_status(std::string_view text);
 
 /// A field of /proc/PID/stat by its number in proc(5), from 3 on.
 std::optional<std::uint64_t> stat_field(std::string_view text, std::size_t number);
+inline constexpr std::size_t kStatMajorFaults = 12;
 inline constexpr std::size_t kStatStartTime = 22;
 inline constexpr std::size_t kStatProcessor = 39;  ///< the CPU that it last ran on
 

@@ -21,13 +21,23 @@ namespace {
 
 constexpr std::size_t kMostText = 1U << 20U;
 
+/// As in the file; empty where the command is just run.
+Dict as_dict(const model::Supervision& run) {
+    Dict out;
+    if (run.per_node) out = {{"per", "node"}, {"on-failure", run.restart ? "restart" : "end"}};
+    if (run.warm)
+        out["warm"] = "until " + std::to_string(run.warm->still) + " rounds bring nothing, at most " +
+                      model::duration_text(run.warm->most);
+    return out;
+}
+
 Dict as_dict(const model::Policy& policy) {
     Dict fields;
     for (const auto& [name, text] : policy.fields) fields[name] = text;
     Dict env;
     for (const auto& [name, text] : policy.env) env[name] = text;
-    return {{"name", policy.name}, {"why", policy.why}, {"evidence", policy.evidence},
-            {"request", fields},   {"env", env},        {"file", policy.file}};
+    return {{"name", policy.name}, {"why", policy.why},          {"evidence", policy.evidence}, {"request", fields},
+            {"env", env},          {"run", as_dict(policy.run)}, {"file", policy.file}};
 }
 
 Dict as_dict(const model::Engine& engine) {
@@ -36,8 +46,17 @@ Dict as_dict(const model::Engine& engine) {
         options[name] = Dict{{"flags", option.flags}, {"env", option.env}, {"value", option.value}};
     Dict env;
     for (const auto& [name, text] : engine.env) env[name] = text;
-    return {{"name", engine.name}, {"programs", engine.programs}, {"folders", engine.folders}, {"options", options},
-            {"env", env},          {"ready", engine.ready},       {"facts", engine.facts},     {"file", engine.file}};
+    return {{"name", engine.name},
+            {"programs", engine.programs},
+            {"folders", engine.folders},
+            {"options", options},
+            {"env", env},
+            {"servers", engine.servers},
+            {"ready", engine.ready},
+            {"warm", engine.warm},
+            {"hugepages", engine.hugepages},
+            {"facts", engine.facts},
+            {"file", engine.file}};
 }
 
 /// Up to the first full stop: a table has one line for it.
@@ -86,6 +105,7 @@ int show(const Globals& globals, const std::string& name) {
         Table rows{{"policy", name}, {"why", policy->second.why}, {"evidence", policy->second.evidence}};
         add_rows(rows, "asks for", model::get_dict(dict, "request"));
         add_rows(rows, "sets", model::get_dict(dict, "env"));
+        add_rows(rows, "runs", model::get_dict(dict, "run"));
         rows.push_back({"file", policy->second.file});
         return print(table_text(rows, 0));
     }

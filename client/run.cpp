@@ -14,6 +14,7 @@
 #include "client/page_cache.hpp"
 #include "client/render.hpp"
 #include "client/report.hpp"
+#include "client/supervised.hpp"
 
 namespace numalease::client {
 
@@ -57,6 +58,7 @@ int enter_lease(const model::Dict& dict, const model::Dict& topology, bool json,
     entry.facts = facts_of(lease->id, lease->placement, lease->confinement, topology);
     entry.set_affinity = lease->confinement.kind == model::ConfinementKind::affinity ||
                          lease->confinement.kind == model::ConfinementKind::none;
+    entry.facts.huge_pages = has_huge_pages(lease->request);
     if (json) {
         // Standard output is the command's.
         std::fputs(json_text(dict).c_str(), stderr);
@@ -77,6 +79,10 @@ int run_unleased(const Globals& globals, const RunOptions& options, const polici
                 {Errc::invalid_request,
                  std::string("--unleased and --") + field + ": only a lease changes, limits, shields or ends anything",
                  0});
+    if (asked.policy && (asked.policy->run.per_node || asked.policy->run.warm))
+        return say_failure({Errc::invalid_request,
+                            "--unleased and --policy " + asked.policy->name + ": only a lease is kept by a supervisor",
+                            0});
     if (!options.report.empty())
         return say_failure({Errc::invalid_request, "--unleased and --report: without a lease nothing changes", 0});
     Entry entry{.library = library, .policy = asked.policy ? &*asked.policy : nullptr, .request = asked.request};
@@ -98,6 +104,58 @@ int run_unleased(const Globals& globals, const RunOptions& options, const polici
     return enter(entry);
 }
 
+struct Granted {
+    model::Dict lease;
+    model::Dict topology;
+};
+
+/// Asks, waits, and leaves the daemon: nothing more is needed of it.
+Result<Granted> take_lease(const Globals& globals, const RunOptions& options, const policies::Library& library,
+                           const Asked& asked, std::optional<Reporter>& reporter) {
+    const bool per_node = asked.policy && asked.policy->run.per_node;
+    auto daemon = reach(globals.endpoint, Need::leasing);
+    if (!daemon) return std::unexpected(daemon.error());
+    if (reporter) reporter->before(shell_line(globals.command), daemon->knobs());
+    auto topology = daemon->topology();
+    if (!topology) return std::unexpected(topology.error());
+    if (per_node)
+        if (auto checked = check_instances(library, asked, globals.command, options.expand, *topology); !checked)
+            return std::unexpected(checked.error());
+    auto lease = obtain(*daemon, globals.endpoint, per_node ? request_of_all(asked.dict) : asked.dict, options.quiet);
+    if (!lease) return std::unexpected(lease.error());
+    const bool maps =
+        maps_model(library, asked.policy ? &*asked.policy : nullptr, globals.command, current_environment());
+    if (auto settled = settle_page_cache(*daemon, asked, maps, model::get_dicts(*topology, "nodes").size(),
+                                         options.quiet || globals.json, *lease);
+        !settled)
+        return std::unexpected(settled.error());
+    if (reporter)
+        if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)
+            say(written.error().detail);
+    return Granted{.lease = std::move(*lease), .topology = std::move(*topology)};
+}
+
+/// A run beside which we stay.
+int keep(const Globals& globals, const RunOptions& options, const policies::Library& library, const Asked& asked,
+         const Granted& granted, const std::function<int()>& become) {
+    const auto lease = model::lease_from_dict(granted.lease);
+    if (!lease) return say_failure(lease.error());
+    const bool quiet = options.quiet || globals.json;
+    const Kept run{.library = library,
+                   .policy = *asked.policy,
+                   .asked = asked,
+                   .endpoint = globals.endpoint,
+                   .command = globals.command,
+                   .topology = granted.topology,
+                   .expand = options.expand,
+                   .quiet = quiet};
+    if (!run.policy.run.per_node) return run_warmed(run, *lease, become);
+    if (globals.json) std::fputs(json_text(granted.lease).c_str(), stderr);
+    if (!quiet)
+        for (const auto& line : grant_lines(granted.lease)) say(line);
+    return run_instances(run, *lease);
+}
+
 int run_leased(const Globals& globals, const RunOptions& options, const policies::Library& library,
                const Asked& asked) {
     // Before anything else: what waits for the end must be outside of whatever the lease will hold.
@@ -107,36 +165,26 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
         if (!started) return say_failure(started.error());
         reporter.emplace(std::move(*started));
     }
-    const auto refused = [&](const model::Error& error) {
-        if (reporter) reporter->refused(error);
-        return say_failure(error);
-    };
-    auto daemon = reach(globals.endpoint, Need::leasing);
-    if (!daemon) return refused(daemon.error());
-    if (reporter) reporter->before(shell_line(globals.command), daemon->knobs());
-    const auto topology = daemon->topology();
-    if (!topology) return refused(topology.error());
-    auto lease = obtain(*daemon, globals.endpoint, asked.dict, options.quiet);
-    if (!lease) return refused(lease.error());
-    const bool maps =
-        maps_model(library, asked.policy ? &*asked.policy : nullptr, globals.command, current_environment());
-    if (auto settled = settle_page_cache(*daemon, asked, maps, model::get_dicts(*topology, "nodes").size(),
-                                         options.quiet || globals.json, *lease);
-        !settled)
-        return refused(settled.error());
-    if (reporter)
-        if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)
-            say(written.error().detail);
+    auto granted = take_lease(globals, options, library, asked, reporter);
+    if (!granted) {
+        if (reporter) reporter->refused(granted.error());
+        return say_failure(granted.error());
+    }
     reporter.reset();
-    return enter_lease(*lease, *topology, globals.json,
-                       Entry{.library = library,
-                             .policy = asked.policy ? &*asked.policy : nullptr,
-                             .request = {},
-                             .facts = {},
-                             .command = globals.command,
-                             .set_affinity = false,
-                             .expand = options.expand,
-                             .quiet = options.quiet || globals.json});
+    const auto become = [&] {
+        return enter_lease(granted->lease, granted->topology, globals.json,
+                           Entry{.library = library,
+                                 .policy = asked.policy ? &*asked.policy : nullptr,
+                                 .request = {},
+                                 .facts = {},
+                                 .command = globals.command,
+                                 .set_affinity = false,
+                                 .expand = options.expand,
+                                 .quiet = options.quiet || globals.json});
+    };
+    return asked.policy && (asked.policy->run.per_node || asked.policy->run.warm)
+               ? keep(globals, options, library, asked, *granted, become)
+               : become();
 }
 
 int run(const Globals& globals, const RunOptions& options) {
@@ -163,22 +211,29 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
     if (!asked) return say_failure(asked.error());
     auto daemon = reach(globals.endpoint, Need::looking);
     if (!daemon) return say_failure(daemon.error());
-    const auto placement = daemon->plan(asked->dict);
+    const bool per_node = asked->policy && asked->policy->run.per_node;
+    const auto request = per_node ? request_of_all(asked->dict) : asked->dict;
+    const auto placement = daemon->plan(request);
     if (!placement) return say_failure(placement.error());
     const auto topology = daemon->topology();
     if (!topology) return say_failure(topology.error());
     Adapted adapted;
     if (!globals.command.empty()) {
-        // As it would be in a cgroup: that is what a lease gives where it can.
-        auto facts = facts_of("ID", model::placement_from_dict(*placement), {}, *topology);
-        facts.contained = true;
+        auto place = model::placement_from_dict(*placement);
+        const auto nodes = place.nodes;
+        if (per_node) place = place_of_one(place, *topology);
+        // As it would be in a cgroup: that is what a lease gives where it can, and an instance has only a part of one.
+        auto facts = facts_of("ID", place, {}, *topology);
+        facts.contained = !per_node;
+        facts.instances = per_node ? nodes.size() : 1;
+        facts.huge_pages = has_huge_pages(asked->request);
         adapted = adapt(library, asked->policy ? &*asked->policy : nullptr, globals.command, current_environment(),
                         facts, expand);
     }
     if (globals.json) {
         model::Dict env;
         for (const auto& [name, value] : adapted.env) env[name] = value;
-        return print(json_text(model::Dict{{"request", asked->dict},
+        return print(json_text(model::Dict{{"request", request},
                                            {"placement", *placement},
                                            {"engine", adapted.engine},
                                            {"command", adapted.argv},
@@ -186,7 +241,9 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
                                            {"warnings", adapted.warnings}}));
     }
     if (const auto note = one_node_note(*topology); !note.empty()) say(note);
-    return print(plan_text(*placement, asked->dict, adapted));
+    if (per_node)
+        say(asked->policy->name + ": one instance for each node of the lease; the command is the first one's");
+    return print(plan_text(*placement, request, adapted));
 }
 
 int exec(const Globals& globals, const std::string& id, bool expand, bool quiet) {
@@ -217,8 +274,7 @@ void add_run(CLI::App& verb, Globals& globals) {
     const auto options = std::make_shared<RunOptions>();
     add_request_options(verb, options->typed);
     verb.add_flag("-q,--quiet", options->quiet, "say nothing about the grant");
-    verb.add_flag("--expand", options->expand,
-                  "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
+    verb.add_flag("--expand", options->expand, "replace ${cores} ${threads} ${nodes} ${cpus} and kin in the command");
     verb.add_flag("--unleased", options->unleased, "affinity, memory policy and threads only; no daemon, no lease");
     verb.add_option("--report", options->report,
                     "write the grant and the state before and after as JSON; not in a service")
@@ -230,7 +286,7 @@ void add_plan(CLI::App& verb, Globals& globals) {
     const auto typed = std::make_shared<Typed>();
     const auto expand = std::make_shared<bool>(false);
     add_request_options(verb, *typed);
-    verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
+    verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} and kin in the command");
     verb.callback([&globals, typed, expand] {
         globals.go = [&globals, typed, expand] { return plan(globals, *typed, *expand); };
     });
@@ -241,7 +297,7 @@ void add_exec(CLI::App& verb, Globals& globals) {
     const auto expand = std::make_shared<bool>(false);
     const auto quiet = std::make_shared<bool>(false);
     verb.add_option("ID", *id, "the lease, by id or name")->required();
-    verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} ${node_count} in the command");
+    verb.add_flag("--expand", *expand, "replace ${cores} ${threads} ${nodes} ${cpus} and kin in the command");
     verb.add_flag("-q,--quiet", *quiet, "say nothing about the grant");
     verb.callback([&globals, id, expand, quiet] {
         globals.go = [&globals, id, expand, quiet] { return exec(globals, *id, *expand, *quiet); };

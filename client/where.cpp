@@ -20,9 +20,6 @@ using model::Result;
 
 namespace {
 
-/// An exact look at more takes long, and whoever it looks at waits.
-constexpr Bytes kSampleFrom = 32 * model::kGiB;
-constexpr std::size_t kSamples = 65536;  ///< of a node's share, 0.4 % at most off, nearly always
 constexpr std::size_t kFewestSamples = 256;
 
 enum class How { by_size, exact, sample };

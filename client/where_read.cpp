@@ -12,7 +12,9 @@
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <sstream>
 
 #include "client/output.hpp"
 #include "client/sampling.hpp"
@@ -219,6 +221,15 @@ std::string read_cgroup(int pid) { return parse_cgroup(read_text(of_process(pid,
 
 std::uint64_t read_start_time(int pid) {
     return stat_field(read_text(of_process(pid, "stat")), kStatStartTime).value_or(0);
+}
+
+std::uint64_t read_major_faults(int pid) {
+    return stat_field(read_text(of_process(pid, "stat")), kStatMajorFaults).value_or(0);
+}
+
+std::vector<int> read_children(int pid) {
+    std::istringstream words(read_text(of_process(pid, "task/") + std::to_string(pid) + "/children"));
+    return {std::istream_iterator<int>(words), {}};
 }
 
 bool is_in_cgroup(std::string_view cgroup, std::string_view other) {

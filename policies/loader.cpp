@@ -87,10 +87,28 @@ public:
         return value;
     }
 
+    std::string word(const Item& item, const std::vector<std::string_view>& known) {
+        auto value = line(item);
+        if (std::ranges::find(known, std::string_view(value)) == known.end()) {
+            std::string allowed;
+            for (const auto& one : known) allowed += (allowed.empty() ? "" : ", ") + std::string(one);
+            wrong(item.at, label(item) + "must be one of " + allowed);
+        }
+        return value;
+    }
+
     std::string name(const Item& item) {
         const auto value = line(item);
         if (!is_name(value))
             wrong(item.at, label(item) + "'" + value.substr(0, 64) + "' is not a name (a-z 0-9 . _ -)");
+        return value;
+    }
+
+    /// "GET /health": a request of HTTP, which may have a body on the same line.
+    std::string request(const Item& item, std::string_view method) {
+        auto value = line(item);
+        if (!value.starts_with(std::string(method) + " /"))
+            wrong(item.at, label(item) + "must be like '" + std::string(method) + " /path'");
         return value;
     }
 
@@ -174,15 +192,52 @@ model::EngineOption read_option(Reader& reader, const Item& item) {
                  {"unset", [&](const Item& i) { option.unset = reader.lines(i); }},
                  {"insert", [&](const Item& i) { option.insert = reader.flag(i); }},
                  {"list", [&](const Item& i) { option.list = reader.flag(i); }},
+                 {"default", [&](const Item& i) { option.fallback = reader.line(i); }},
+                 {"unmaps", [&](const Item& i) { option.unmaps = reader.lines(i); }},
                  {"only", [&](const Item& i) {
-                      option.only = reader.line(i);
-                      if (option.only != "part" && option.only != "whole" && option.only != "node")
-                          reader.wrong(i.at, "only: must be part, whole or node");
+                      option.only = reader.word(i, {"part", "whole", "node", "instance"});
                   }}});
     if (option.flags.empty() && option.env.empty()) reader.wrong(item.at, item.key + ": needs flags or env");
     if (option.insert && (option.flags.empty() || option.value.empty()))
         reader.wrong(item.at, item.key + ": insert needs flags and a value");
     return option;
+}
+
+model::Warming read_warming(Reader& reader, const Item& item) {
+    model::Warming warming;
+    constexpr unsigned kMostRounds = 100;
+    reader.keys(item, "warm",
+                {{"still",
+                  [&](const Item& i) {
+                      warming.still = reader.number(i, kMostRounds);
+                      if (warming.still == 0) reader.wrong(i.at, "still: must be at least 1");
+                  }},
+                 {"most", [&](const Item& i) {
+                      const auto most = model::parse_duration(reader.text(i));
+                      if (!most) reader.wrong(i.at, "most: " + most.error().detail);
+                      warming.most = most.value_or(warming.most);
+                  }}});
+    return warming;
+}
+
+model::Supervision read_supervision(Reader& reader, const Item& item) {
+    model::Supervision run;
+    bool on_failure = false;
+    reader.keys(item, "run",
+                {{"per",
+                  [&](const Item& i) {
+                      reader.word(i, {"node"});
+                      run.per_node = true;
+                  }},
+                 {"on-failure",
+                  [&](const Item& i) {
+                      on_failure = true;
+                      run.restart = reader.word(i, {"end", "restart"}) == "restart";
+                  }},
+                 {"warm", [&](const Item& i) { run.warm = read_warming(reader, i); }}});
+    if (on_failure && !run.per_node) reader.wrong(item.at, "on-failure: needs per: node");
+    if (run.warm && run.per_node) reader.wrong(item.at, "warm: not with per: node");
+    return run;
 }
 
 std::string stem(const std::string& file) {
@@ -205,7 +260,8 @@ Result<model::Policy> parse_policy(const std::string& text, const std::string& f
                  {"why", [&](const Item& i) { policy.why = reader.text(i); }},
                  {"evidence", [&](const Item& i) { policy.evidence = reader.text(i); }},
                  {"request", [&](const Item& i) { policy.fields = reader.fields(i); }},
-                 {"env", [&](const Item& i) { policy.env = reader.variables(i); }}});
+                 {"env", [&](const Item& i) { policy.env = reader.variables(i); }},
+                 {"run", [&](const Item& i) { policy.run = read_supervision(reader, i); }}});
     if (!Reader::is_name(policy.name)) reader.wrong({}, "the file's name is no policy name; add a name: key");
     if (!reader.ok()) return std::unexpected(reader.error());
     return policy;
@@ -234,10 +290,16 @@ Result<model::Engine> parse_engine(const std::string& text, const std::string& f
                       for (const auto& one : i.items) engine.options[one.key] = read_option(reader, one);
                   }},
                  {"env", [&](const Item& i) { engine.env = reader.variables(i); }},
-                 {"ready", [&](const Item& i) { engine.ready = reader.line(i); }},
+                 {"servers", [&](const Item& i) { engine.servers = reader.lines(i); }},
+                 {"ready", [&](const Item& i) { engine.ready = reader.request(i, "GET"); }},
+                 {"warm", [&](const Item& i) { engine.warm = reader.request(i, "POST"); }},
+                 {"hugepages", [&](const Item& i) { engine.hugepages = reader.line(i); }},
                  {"facts", [&](const Item& i) { engine.facts = reader.lines(i); }}});
     if (!Reader::is_name(engine.name)) reader.wrong({}, "the file's name is no engine name; add a name: key");
     if (engine.programs.empty() && !engine.folders.empty()) reader.wrong({}, "folders: needs programs");
+    for (const auto& server : engine.servers)
+        if (std::ranges::find(engine.programs, server) == engine.programs.end())
+            reader.wrong({}, "servers: '" + server + "' is none of the programs");
     if (!reader.ok()) return std::unexpected(reader.error());
     return engine;
 }

@@ -1,8 +1,18 @@
 #include "policies/variables.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 namespace numalease::policies {
+
+std::optional<unsigned> port_before_index(std::string_view name) {
+    constexpr unsigned kMostPort = 65535;
+    unsigned port = 0;
+    const auto* last = name.data() + name.size();
+    const auto [end, error] = std::from_chars(name.data(), last, port);
+    if (error != std::errc() || port > kMostPort || std::string_view(end, last) != "+index") return std::nullopt;
+    return port;
+}
 
 std::string expand(std::string_view text, const std::function<std::optional<std::string>(std::string_view)>& value) {
     std::string out;
@@ -22,7 +32,7 @@ std::string expand(std::string_view text, const std::function<std::optional<std:
 std::string unknown_variable(std::string_view text) {
     std::string unknown;
     expand(text, [&](std::string_view name) -> std::optional<std::string> {
-        if (unknown.empty() && std::ranges::find(kVariables, name) == kVariables.end())
+        if (unknown.empty() && std::ranges::find(kVariables, name) == kVariables.end() && !port_before_index(name))
             unknown = name.empty() ? " " : name.substr(0, 64);
         return std::string();
     });

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <numeric>
+
 #include "core/stepper.hpp"
 
 namespace numalease::core {
@@ -48,6 +51,50 @@ std::string_view field_of(Knob knob) {
 Mempolicy resolve_mempolicy(const model::Request& request, const model::Placement& placement) {
     if (request.mempolicy != Mempolicy::automatic) return request.mempolicy;
     return placement.nodes.size() > 1 ? Mempolicy::interleave : Mempolicy::bind;
+}
+
+std::map<unsigned, unsigned> weights_by_free_memory(const model::NodeSet& nodes,
+                                                    const std::map<unsigned, NodeMemory>& memory) {
+    // Small ones: so many pages go to a node in a row, and nodes that are about as free get the same.
+    constexpr model::Bytes kLargest = 16;
+    std::map<unsigned, model::Bytes> free;
+    model::Bytes most = 1;
+    for (const auto node : nodes.items()) {
+        const auto found = memory.find(node);
+        free[node] = found == memory.end() ? 0 : found->second.free + found->second.clean_cache;
+        most = std::max(most, free[node]);
+    }
+    std::map<unsigned, unsigned> out;
+    unsigned divisor = 0;
+    for (const auto& [node, bytes] : free) {
+        const auto sixteenths = static_cast<double>(bytes) / static_cast<double>(most) * static_cast<double>(kLargest);
+        out[node] = std::max(1U, static_cast<unsigned>(sixteenths + 0.5));
+        divisor = std::gcd(divisor, out[node]);
+    }
+    for (auto& [node, weight] : out) weight /= divisor;
+    return out;
+}
+
+/// `weighted` without weights: by free memory where the kernel can, evenly where it cannot.
+void Stepper::choose_weights(model::Lease& lease, const model::Placement& placement) const {
+    auto& request = lease.request;
+    if (request.mempolicy != Mempolicy::weighted || !request.weights.empty()) return;
+    const auto nodes = placement.nodes.items();
+    const auto can = [&](unsigned node) {
+        return value_of(observed_, {.knob = Knob::weight, .node = node}).has_value();
+    };
+    if (nodes.empty() || !std::ranges::all_of(nodes, can)) {
+        request.mempolicy = Mempolicy::interleave;
+        lease.notes.emplace_back(
+            "mempolicy: this kernel has no weighted interleave (Linux 6.9 has): interleaves evenly instead");
+        return;
+    }
+    if (nodes.size() < 2) return;
+    request.weights = weights_by_free_memory(placement.nodes, observed_.memory);
+    std::string text;
+    for (const auto& [node, weight] : request.weights)
+        text += (text.empty() ? "" : ",") + std::to_string(node) + '=' + std::to_string(weight);
+    lease.notes.push_back("weights: " + text + ", by free memory");
 }
 
 std::vector<Lever> shared_levers(const model::Request& request, const model::Placement& placement,

@@ -58,6 +58,7 @@ std::expected<model::Placement, NoPlace> Stepper::plan(Lease lease) const {
     if (auto refusal = shield_refusal(lease)) return std::unexpected(NoPlace{.error = std::move(*refusal)});
     auto placement = try_place(lease);
     if (!placement) return placement;
+    choose_weights(lease, *placement);
     if (auto levers = agree_on_levers(lease, *placement); !levers) return std::unexpected(std::move(levers.error()));
     placement->why.insert(placement->why.end(), lease.notes.begin(), lease.notes.end());
     return placement;
@@ -128,8 +129,12 @@ std::expected<void, NoPlace> Stepper::admit(Lease& lease) {
     auto refusal = page_cache_refusal(lease, placement->nodes);
     if (refusal && model::is_required(lease.request, "page-cache"))
         return std::unexpected(NoPlace{.error = std::move(*refusal)});
-    auto levers = agree_on_levers(lease, *placement);  // last: it leaves notes
+    // Last: these leave notes. What was chosen for a lease that goes on waiting is chosen again.
+    auto chosen = lease;
+    choose_weights(chosen, *placement);
+    auto levers = agree_on_levers(chosen, *placement);
     if (!levers) return std::unexpected(std::move(levers.error()));
+    lease = std::move(chosen);
     if (refusal) {  // from a policy: best effort
         lease.request.page_cache = model::PageCache::keep;
         lease.notes.push_back(refusal->detail + "; left as it is");

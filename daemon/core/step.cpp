@@ -224,9 +224,11 @@ std::vector<model::KnobKey> watched(const State& state, const Input& input, cons
         if (request.thp != "keep") keys.insert({.knob = Knob::thp_enabled});
         if (request.thp_defrag != "keep") keys.insert({.knob = Knob::thp_defrag});
         if (request.zone_reclaim != "keep") keys.insert({.knob = Knob::zone_reclaim_mode});
-        if (!request.weights.empty()) keys.insert({.knob = Knob::weight_auto});
+        const bool weighted = request.mempolicy == model::Mempolicy::weighted;
+        if (weighted) keys.insert({.knob = Knob::weight_auto});
         for (const auto& [node, weight] : request.weights) keys.insert({.knob = Knob::weight, .node = node});
         for (const auto& node : topology.nodes) {
+            if (weighted) keys.insert({.knob = Knob::weight, .node = node.id});
             for (const auto& item : request.hugepages)
                 keys.insert({.knob = Knob::hugepages, .node = node.id, .page_size = item.page_size});
             if (request.page_cache == model::PageCache::reclaim) keys.insert({.knob = Knob::reclaim, .node = node.id});

@@ -18,6 +18,9 @@ struct Lever {
 /// The shared and pool levers of a request on a placement. Pure.
 /// `auto` turns balancing off only where it would touch this job: the kernel does not scan tasks under an interleave or
 /// bind policy (seen: hint faults default 24,600, interleave 1, bind 0).
+/// 1 to 16 for each node: its part of what is free or can be at once.
+std::map<unsigned, unsigned> weights_by_free_memory(const model::NodeSet& nodes,
+                                                    const std::map<unsigned, NodeMemory>& memory);
 std::vector<Lever> shared_levers(const model::Request& request, const model::Placement& placement,
                                  const Observed& observed);
 std::vector<Lever> pool_levers(const model::Request& request, const model::Placement& placement);
@@ -150,6 +153,7 @@ private:
 
     // queue.cpp: admission
     std::expected<void, NoPlace> admit(model::Lease& lease);
+    void choose_weights(model::Lease& lease, const model::Placement& placement) const;
     std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease,
                                                                const model::Placement& placement) const;
     std::optional<model::Error> missing_lever(const model::Request& request) const;

@@ -51,7 +51,8 @@ std::vector<Action> actions_of(const Request& request) {
     const bool balancing = request.numa_balancing == off || request.numa_balancing == on ||
                            (request.numa_balancing == automatic && request.mempolicy == model::Mempolicy::local);
     if (balancing || request.thp != "keep" || request.thp_defrag != "keep" || request.zone_reclaim != "keep" ||
-        !request.weights.empty() || !request.hugepages.empty() || request.page_cache == model::PageCache::reclaim)
+        !request.weights.empty() || request.mempolicy == model::Mempolicy::weighted || !request.hugepages.empty() ||
+        request.page_cache == model::PageCache::reclaim)
         out.push_back(Action::acquire_kernel_state);
     if (request.page_cache == model::PageCache::drop) out.push_back(Action::drop_caches);
     // Its slice is the system's: units and containers of others will run in it.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "core/stepper.hpp"
 #include "support/fake_machine.hpp"
 
 namespace numalease {
@@ -158,6 +159,44 @@ TEST_F(Ledger, WeightsComeBackBeforeTheSwitchThatWritingThemCleared) {
     machine.holder_gone(id);
     EXPECT_EQ(order,
               (std::vector<std::string>{"weight/node0=3", "weight_auto=false", "weight/node0=1", "weight_auto=true"}));
+}
+
+TEST_F(Ledger, WeightedWithoutWeightsGoesByFreeMemory) {
+    const KnobKey first{.knob = Knob::weight, .node = 0};
+    const KnobKey second{.knob = Knob::weight, .node = 1};
+    machine.knobs[first] = machine.knobs[second] = "1";
+    machine.observed.memory[0] = {.total = 64 * model::kGiB, .free = 20 * model::kGiB, .clean_cache = 10 * model::kGiB};
+    machine.observed.memory[1] = {.total = 64 * model::kGiB, .free = 10 * model::kGiB, .clean_cache = 0};
+    const auto id = machine.acquire("node=0-1 mempolicy=weighted required=mempolicy");
+    EXPECT_EQ(machine.lease(id).request.weights, (std::map<unsigned, unsigned>{{0, 16}, {1, 5}}));
+    EXPECT_EQ(machine.lease(id).notes, (std::vector<std::string>{"weights: 0=16,1=5, by free memory"}));
+    EXPECT_EQ(machine.knobs[first] + ' ' + machine.knobs[second], "16 5");
+    machine.observed.memory[1].free = 30 * model::kGiB;
+    machine.restart();
+    EXPECT_EQ(machine.lease(id).request.weights.at(0), 16U) << "what was chosen stays";
+    machine.holder_gone(id);
+    EXPECT_EQ(machine.knobs[first] + ' ' + machine.knobs[second], "1 1");
+}
+
+TEST_F(Ledger, WeightedIsEvenAndSaysSoWhereTheKernelHasNoWeights) {
+    const auto id = machine.acquire("node=0-1 mempolicy=weighted required=mempolicy");
+    EXPECT_EQ(machine.lease(id).request.mempolicy, model::Mempolicy::interleave);
+    ASSERT_EQ(machine.lease(id).notes.size(), 1U);
+    EXPECT_NE(machine.lease(id).notes[0].find("Linux 6.9"), std::string::npos);
+    EXPECT_EQ(machine.acquire("node=0-1 share=yes mempolicy=weighted weights=0=1 required=weights"), "")
+        << "typed weights are asked for by name";
+    machine.holder_gone(id);
+}
+
+TEST(WeightsByFreeMemory, AreSmallAndNeverNone) {
+    const auto gib = [](model::Bytes free) { return core::NodeMemory{.free = free * model::kGiB}; };
+    using Weights = std::map<unsigned, unsigned>;
+    EXPECT_EQ(core::weights_by_free_memory({0, 1}, {{0, gib(100)}, {1, gib(98)}}), (Weights{{0, 1}, {1, 1}}));
+    EXPECT_EQ(core::weights_by_free_memory({0, 3}, {{0, gib(50)}, {1, gib(500)}, {3, gib(100)}}),
+              (Weights{{0, 1}, {3, 2}}));
+    EXPECT_EQ(core::weights_by_free_memory({0, 1}, {{0, gib(1000)}, {1, gib(0)}}), (Weights{{0, 16}, {1, 1}}));
+    EXPECT_EQ(core::weights_by_free_memory({0, 1}, {}), (Weights{{0, 1}, {1, 1}}));
+    EXPECT_EQ(core::weights_by_free_memory({}, {}), Weights{});
 }
 
 // ── Huge pages ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -51,9 +51,35 @@ TEST(Policy, KeepsItsFieldsInOrderAndItsVariables) {
     EXPECT_THAT(policy->env, ElementsAre(Pair("A", "${cores}x"), Pair("B", "1")));
 }
 
+TEST(Policy, SaysWhatBecomesOfTheCommand) {
+    const auto warm = parse_policy("run: {warm: {still: 5, most: 2min}}", "w.yaml");
+    ASSERT_TRUE(warm) << warm.error().detail;
+    EXPECT_EQ(warm->run.warm, (model::Warming{.still = 5, .most = std::chrono::minutes(2)}));
+    EXPECT_FALSE(warm->run.per_node);
+    EXPECT_EQ(parse_policy("run: {warm: {}}", "w.yaml")->run.warm, model::Warming{});
+    const auto each = parse_policy("run: {per: node, on-failure: restart}", "e.yaml");
+    ASSERT_TRUE(each) << each.error().detail;
+    EXPECT_EQ(each->run, (model::Supervision{.per_node = true, .restart = true, .warm = {}}));
+    EXPECT_EQ(parse_policy("why: x", "x.yaml")->run, model::Supervision{});
+    EXPECT_THAT(policy_refusal("run: {per: socket}"), HasSubstr("1:12: per: must be one of node"));
+    EXPECT_THAT(policy_refusal("run: {per: node, on-failure: again}"), HasSubstr("must be one of end, restart"));
+    EXPECT_THAT(policy_refusal("run: {on-failure: end}"), HasSubstr("on-failure: needs per: node"));
+    EXPECT_THAT(policy_refusal("run: {per: node, warm: {}}"), HasSubstr("warm: not with per: node"));
+    EXPECT_THAT(policy_refusal("run: {warm: {still: 0}}"), HasSubstr("still: must be at least 1"));
+    EXPECT_THAT(policy_refusal("run: {warm: {most: soon}}"), HasSubstr("most: "));
+    EXPECT_THAT(policy_refusal("run: {warmm: {}}"), HasSubstr("allowed: per, on-failure, warm"));
+}
+
+TEST(Policy, MayCountInstancesInItsVariables) {
+    const auto policy = parse_policy("env: {A: '${9000+index} ${port+index} ${index} ${node}'}", "p.yaml");
+    ASSERT_TRUE(policy) << policy.error().detail;
+    for (const auto* wrong : {"${70000+index}", "${+index}", "${9000 + index}", "${9000+node}", "${-1+index}"})
+        EXPECT_THAT(policy_refusal("env: {A: '" + std::string(wrong) + "'}"), HasSubstr("unknown variable")) << wrong;
+}
+
 TEST(Policy, NamesAnUnknownKeyAndThoseAllowed) {
     EXPECT_EQ(policy_refusal("why: x\nwhyy: y\n"),
-              "dir/p.yaml:2:1: unknown key 'whyy'; allowed: name, why, evidence, request, env");
+              "dir/p.yaml:2:1: unknown key 'whyy'; allowed: name, why, evidence, request, env, run");
 }
 
 TEST(Policy, NamesAnUnknownRequestFieldAndThoseAllowed) {
@@ -86,7 +112,7 @@ TEST(Policy, RefusesWrongTypes) {
 TEST(Policy, RefusesBadVariablesAndNames) {
     EXPECT_EQ(policy_refusal("env:\n  A: ${core}\n"),
               "dir/p.yaml:2:6: A: unknown variable ${core}; allowed: ${cores}, ${threads}, ${nodes}, ${cpus}, "
-              "${core_cpus}, ${node_count}");
+              "${core_cpus}, ${node_count}, ${node}, ${index}, ${port+index}");
     EXPECT_EQ(policy_refusal("env:\n  1A: x\n"), "dir/p.yaml:2:3: '1A' is not the name of an environment variable");
     EXPECT_THAT(policy_refusal("env:\n  A: \"x\\ny\"\n"), HasSubstr("must be one line"));
     EXPECT_THAT(policy_refusal("name: ../x\n"), HasSubstr("is not a name"));
@@ -112,11 +138,12 @@ TEST(Engine, ReadsOptions) {
 
 TEST(Engine, RefusesOptionsThatMakeNoSense) {
     EXPECT_EQ(engine_refusal("options:\n  t:\n    flag: [-t]\n"),
-              "e.yaml:3:5: unknown key 'flag'; allowed: flags, env, value, unset, insert, list, only");
+              "e.yaml:3:5: unknown key 'flag'; allowed: flags, env, value, unset, insert, list, default, unmaps, only");
     EXPECT_THAT(engine_refusal("options: {t: {value: x}}\n"), HasSubstr("t: needs flags or env"));
     EXPECT_THAT(engine_refusal("options: {t: {flags: [t]}}\n"), HasSubstr("'t' is no flag"));
     EXPECT_THAT(engine_refusal("options: {t: {env: T, insert: yes}}\n"), HasSubstr("insert needs flags and a value"));
-    EXPECT_THAT(engine_refusal("options: {t: {env: T, only: some}}\n"), HasSubstr("only: must be part, whole or node"));
+    EXPECT_THAT(engine_refusal("options: {t: {env: T, only: some}}\n"),
+                HasSubstr("only: must be one of part, whole, node, instance"));
     EXPECT_THAT(engine_refusal("programs: [a]\nfolders: [x/y]\n"),
                 HasSubstr("e.yaml:2:10: folders: 'x/y' is not the name of one folder"));
     EXPECT_THAT(engine_refusal("folders: [x]\n"), HasSubstr("folders: needs programs"));
@@ -245,17 +272,15 @@ TEST(SearchPath, FindsTheShippedFilesOfTheBuildTree) {
 TEST(Shipped, EveryFileLoadsAndSaysWhyAndOnWhatEvidence) {
     const auto library = load({NUMALEASE_SHIPPED});
     for (const auto& problem : library.problems) ADD_FAILURE() << problem.detail;
-    EXPECT_THAT(library.policies,
-                IsSupersetOf({Key("all-nodes"), Key("auto"), Key("fit-model"), Key("single-node"), Key("single-socket"),
-                              Key("socket-of-gpu")}));
+    EXPECT_THAT(library.policies, IsSupersetOf({Key("all-nodes"), Key("auto"), Key("fit-model"), Key("single-node"),
+                                                Key("single-socket"), Key("socket-of-gpu")}));
     for (const auto& [name, policy] : library.policies) {
         EXPECT_FALSE(policy.why.empty()) << name;
         EXPECT_FALSE(policy.evidence.empty()) << name;
     }
-    EXPECT_THAT(library.engines,
-                IsSupersetOf({Key("generic"), Key("ggml-rpc-server"), Key("ik_llama.cpp"), Key("koboldcpp"),
-                              Key("ktransformers"), Key("llama-bench"), Key("llama.cpp"), Key("ollama"), Key("sglang"),
-                              Key("vllm")}));
+    EXPECT_THAT(library.engines, IsSupersetOf({Key("generic"), Key("ggml-rpc-server"), Key("ik_llama.cpp"),
+                                               Key("koboldcpp"), Key("ktransformers"), Key("llama-bench"),
+                                               Key("llama.cpp"), Key("ollama"), Key("sglang"), Key("vllm")}));
     for (const auto& [name, engine] : library.engines) EXPECT_FALSE(engine.facts.empty()) << name;
 }
 

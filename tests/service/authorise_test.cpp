@@ -49,8 +49,9 @@ TEST(Authorise, CoresAndMemoryNeedNoMoreThanALease) {
 
 TEST(Authorise, EveryKnobThatOthersFeelNeedsTheKernelStateAction) {
     const std::pair<const char*, const char*> fields[] = {
-        {"numa-balancing", "off"}, {"numa-balancing", "on"}, {"thp", "always"},       {"thp-defrag", "never"},
-        {"zone-reclaim", "1"},     {"weights", "0=2"},       {"hugepages", "2M=32M"}, {"page-cache", "reclaim"}};
+        {"numa-balancing", "off"}, {"numa-balancing", "on"},  {"thp", "always"},
+        {"thp-defrag", "never"},   {"zone-reclaim", "1"},     {"weights", "0=2"},
+        {"hugepages", "2M=32M"},   {"page-cache", "reclaim"}, {"mempolicy", "weighted"}};
     for (const auto& [field, text] : fields)
         EXPECT_EQ(actions_of(request(field, text)), (std::vector{Action::acquire, Action::acquire_kernel_state}))
             << field;

@@ -17,9 +17,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def is_ready(port):
+def is_ready(port, host='127.0.0.1'):
     try:
-        with urllib.request.urlopen(f'http://127.0.0.1:{port}/health', timeout=5) as answer:
+        with urllib.request.urlopen(f'http://{host}:{port}/health', timeout=5) as answer:
             return answer.status == 200
     except (urllib.error.URLError, OSError):  # not listening yet, or 503 while it loads
         return False
@@ -47,22 +47,44 @@ class TwoAtOnce(EngineCase):
 class HugePages(EngineCase):
     SIZE = 400  # MiB; the model's weights, its KV cache and what it computes with need 328 of them at one thread
     OPTIONS = ('--cores', '1', '--hugepages', f'2M={SIZE}M')
-    TUNABLE = {'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=2'}  # buffers from malloc come from the pool
 
     def test_reserved_used_and_given_back(self):
         self.need(PAGES)
         before = self.set_kernel({PAGES: 3})
-        outcome = self.generate('--load-mode', 'none', size='big', options=self.OPTIONS, env=self.TUNABLE)
+        outcome = self.generate('--load-mode', 'none', size='big', options=self.OPTIONS)
+        # Nobody but numa-leasectl has told it: buffers from malloc come from the pool.
+        self.assertEqual(outcome.watch.environment['GLIBC_TUNABLES'], 'glibc.malloc.hugetlb=2')
         self.assertGreater(outcome.said['huge_kb'], 260 * 1024, outcome.err)
         self.assertGreater(outcome.watch.huge_kb, 260 * 1024, 'Private_Hugetlb in /proc/PID/smaps_rollup')
         self.assert_inside(outcome)
         self.expect_kernel(before)
 
+    def test_what_the_user_tunes_stands_and_is_added_to(self):
+        self.need(PAGES)
+        before = self.set_kernel({PAGES: 3})
+        outcome = self.generate('--no-mmap', size='big', options=self.OPTIONS,
+                                env={'GLIBC_TUNABLES': 'glibc.malloc.tcache_count=0'})
+        # Not in /proc/PID/environ: glibc cuts the variable up where it is.
+        self.assertIn('GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.malloc.hugetlb=2', outcome.err)
+        self.assertGreater(outcome.watch.huge_kb, 260 * 1024, outcome.err)
+        off = self.generate('--no-mmap', size='big', options=self.OPTIONS,
+                            env={'GLIBC_TUNABLES': 'glibc.malloc.hugetlb=0'})
+        self.assertEqual((off.watch.environment['GLIBC_TUNABLES'], off.watch.huge_kb), ('glibc.malloc.hugetlb=0', 0))
+        self.expect_kernel(before)
+
+    def test_a_mapped_model_uses_none_and_that_is_said(self):
+        self.need(PAGES)
+        outcome = self.generate(size='big', options=('--cores', '1', '--hugepages', '2M=8M'))
+        self.assertEqual(outcome.watch.huge_kb, 0)
+        self.assertNotIn('GLIBC_TUNABLES', outcome.watch.environment)
+        self.assertIn('huge pages: llama.cpp maps its model, and a mapped file never uses them; to read it instead, say '
+                      '--load-mode none', outcome.ours)
+
     def test_given_back_after_sigkill_in_the_middle(self):
         self.need(PAGES)
         before = self.set_kernel({PAGES: 3})
         process = self.start_in_lease([program('llama-cli'), '-m', model('big'), '--load-mode', 'none',
-                                       '--front-hold', '600'], self.OPTIONS, self.TUNABLE)
+                                       '--front-hold', '600'], self.OPTIONS)
         watch = Watch(process)
         eventually(lambda: watch.huge_kb > 260 * 1024, 60, lambda: f'{watch.huge_kb} kB of huge pages: {process.err}')
         self.assertEqual(int(read(PAGES)), 3 + self.SIZE // 2)

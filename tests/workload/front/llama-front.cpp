@@ -1,11 +1,12 @@
 // A small front on llama.cpp's own libraries, for tests: npm carries the libraries but none of the programs.
 //
-// Named llama-server it reads llama-server's options and serves GET /health, under any other name llama-cli's.
+// Named llama-server it reads llama-server's options and serves GET /health and, in small, POST /completion; under any
+// other name it reads llama-cli's.
 // llama.cpp itself parses the options and variables, loads the model and makes the threads (common_params_parse,
 // common_init_from_params, as its own programs do); here is only the loop that generates, and one line of JSON.
 //
-// The prompt is four fixed token ids, so the model's vocabulary need make no sense. A server generates once, then
-// idles until SIGTERM or SIGINT, as llama-server does between requests.
+// The prompt is four token ids, so the model's vocabulary need make no sense. A server generates once, then only where
+// it is asked to, until SIGTERM or SIGINT.
 
 #include <arg.h>
 #include <common.h>
@@ -22,6 +23,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -97,39 +99,6 @@ std::string field(const char* path, std::string_view key) {
 
 long kib(std::string_view key) { return std::atol(field("/proc/self/smaps_rollup", key).c_str()); }
 
-// ---- GET /health, as llama-server answers it: 503 while loading, then 200 ----
-
-class Health {
-public:
-    /// Errors: false where the address cannot be had.
-    bool start(const common_params& params) {
-        // The same pool of threads as llama-server's, from the same library.
-        const int cpus = static_cast<int>(std::thread::hardware_concurrency());
-        const int threads = params.n_threads_http > 0 ? params.n_threads_http : std::max(4 + 4, cpus - 1);
-        server_.new_task_queue = [threads] { return new httplib::ThreadPool(threads, threads + 1024); };
-        server_.Get("/health", [this](const httplib::Request&, httplib::Response& response) {
-            if (!ready_) response.status = 503;
-            response.set_content(ready_ ? R"({"status":"ok"})" : R"({"error":{"code":503,"message":"Loading model"}})",
-                                 "application/json");
-        });
-        if (!server_.bind_to_port(params.hostname, params.port)) return false;
-        thread_ = std::thread([this] { server_.listen_after_bind(); });
-        server_.wait_until_ready();
-        return true;
-    }
-    void ready() { ready_ = true; }
-    ~Health() {
-        if (!thread_.joinable()) return;
-        server_.stop();
-        thread_.join();
-    }
-
-private:
-    httplib::Server server_;
-    std::thread thread_;
-    std::atomic<bool> ready_{false};
-};
-
 // ---- generating ----
 
 struct Run {
@@ -140,7 +109,7 @@ struct Run {
 
 /// Decodes greedily until both `tokens` and `hold` seconds are reached; a full context starts over.
 /// Errors: nothing, where llama.cpp cannot decode.
-std::optional<Run> generate(llama_context* context, int tokens, double hold) {
+std::optional<Run> generate(llama_context* context, int tokens, double hold, int seed) {
     using Clock = std::chrono::steady_clock;
     const llama_sampler_ptr greedy{llama_sampler_init_greedy()};
     const int room = static_cast<int>(llama_n_ctx(context));
@@ -152,6 +121,7 @@ std::optional<Run> generate(llama_context* context, int tokens, double hold) {
         if (position + 1 >= room) {
             llama_memory_clear(llama_get_memory(context), true);
             next = {1, 5, 9, 12};
+            for (auto& token : next) token += seed % 64;
             position = 0;
         }
         if (llama_decode(context, llama_batch_get_one(next.data(), static_cast<int>(next.size()))) != 0)
@@ -168,6 +138,63 @@ std::optional<Run> generate(llama_context* context, int tokens, double hold) {
     }
     return run;
 }
+
+// ---- GET /health and POST /completion, as llama-server answers them: 503 while loading, then 200 ----
+
+/// The number behind "KEY": in a body of JSON; `fallback` where there is none.
+int number_in(const std::string& body, const std::string& key, int fallback) {
+    const auto at = body.find('"' + key + "\":");
+    return at == std::string::npos ? fallback : std::atoi(body.c_str() + at + key.size() + 3);
+}
+
+class Server {
+public:
+    /// Errors: false where the address cannot be had.
+    bool start(const common_params& params) {
+        // The same pool of threads as llama-server's, from the same library.
+        const int cpus = static_cast<int>(std::thread::hardware_concurrency());
+        const int threads = params.n_threads_http > 0 ? params.n_threads_http : std::max(4 + 4, cpus - 1);
+        server_.new_task_queue = [threads] { return new httplib::ThreadPool(threads, threads + 1024); };
+        server_.Get("/health", [this](const httplib::Request&, httplib::Response& response) {
+            if (!ready_) response.status = 503;
+            response.set_content(ready_ ? R"({"status":"ok"})" : R"({"error":{"code":503,"message":"Loading model"}})",
+                                 "application/json");
+        });
+        server_.Post("/completion", [this](const httplib::Request& request, httplib::Response& response) {
+            const int tokens = std::clamp(number_in(request.body, "n_predict", kDefaultTokens), 1, 4096);
+            const auto run = ready_ ? generate(tokens, 0, number_in(request.body, "seed", 0)) : std::nullopt;
+            if (!run) response.status = 503;
+            response.set_content(
+                run ? R"({"tokens_predicted":)" + std::to_string(run->tokens) + '}' : R"({"error":{}})",
+                "application/json");
+        });
+        if (!server_.bind_to_port(params.hostname, params.port)) return false;
+        thread_ = std::thread([this] { server_.listen_after_bind(); });
+        server_.wait_until_ready();
+        return true;
+    }
+    void ready(llama_context* context) {
+        context_ = context;
+        ready_ = true;
+    }
+    /// One at a time.
+    std::optional<Run> generate(int tokens, double hold, int seed) {
+        const std::lock_guard lock(mutex_);
+        return ::generate(context_, tokens, hold, seed);
+    }
+    ~Server() {
+        if (!thread_.joinable()) return;
+        server_.stop();
+        thread_.join();
+    }
+
+private:
+    httplib::Server server_;
+    std::thread thread_;
+    std::atomic<bool> ready_{false};
+    std::mutex mutex_;
+    llama_context* context_ = nullptr;
+};
 
 void print_json(const Run& run, llama_context* context) {
     const double speed = run.seconds > 0 ? run.tokens / run.seconds : 0;
@@ -213,16 +240,16 @@ int main(int argc, char** argv) {
     llama_backend_init();
     llama_numa_init(params.numa);
 
-    Health health;
-    if (server && !health.start(params))
+    Server serving;
+    if (server && !serving.start(params))
         return fail(name, "cannot listen on " + params.hostname + ":" + std::to_string(params.port) +
                               "; choose another with --port");
 
     const auto loaded = common_init_from_params(params);
     if (loaded->context() == nullptr) return fail(name, params.model.path + ": llama.cpp cannot load it; -v says why");
-    health.ready();
+    serving.ready(loaded->context());
 
-    const auto run = generate(loaded->context(), params.n_predict < 0 ? kDefaultTokens : params.n_predict, *hold);
+    const auto run = serving.generate(params.n_predict < 0 ? kDefaultTokens : params.n_predict, *hold, 0);
     if (!run) return fail(name, "llama.cpp cannot decode; -v says why");
     print_json(*run, loaded->context());
 

@@ -1,0 +1,163 @@
+#include "client/warming.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "client/http.hpp"
+#include "client/where_read.hpp"
+#include "policies/variables.hpp"
+
+namespace numalease::client {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kAskAgain = std::chrono::milliseconds(250);
+constexpr auto kAnswerTime = std::chrono::seconds(30);  ///< of a server that is only asked whether it is ready
+constexpr auto kProgressEvery = std::chrono::seconds(30);
+constexpr int kGood = 2;  ///< 2xx
+constexpr int kHundred = 100;
+
+class Lines {
+public:
+    explicit Lines(int fd) : fd_(fd) {}
+    void operator()(const std::string& text) {
+        said_ = Clock::now();
+        const auto line = text + '\n';
+        // Shorter than a pipe's buffer; where nobody reads it any more, nothing is left to be done for.
+        if (write(fd_, line.data(), line.size()) < 0) _exit(1);
+    }
+    /// Now and then only.
+    template <class Text>
+    void sometimes(Text text) {
+        if (Clock::now() - said_ >= kProgressEvery) (*this)(text());
+    }
+
+private:
+    int fd_;
+    Clock::time_point said_ = Clock::now();
+};
+
+/// The engine itself, behind sudo and the like: of a process and all below it the one with the most memory.
+int engine_below(int pid) {
+    constexpr std::size_t kMost = 64;
+    std::vector<int> all{pid};
+    for (std::size_t i = 0; i < all.size() && all.size() < kMost; ++i)
+        for (const auto child : read_children(all[i])) all.push_back(child);
+    const auto resident = [](int one) {
+        const auto status = read_status(one);
+        return status ? status->resident() : 0;
+    };
+    return *std::ranges::max_element(all, {}, resident);
+}
+
+WarmSample sample_of(int pid) {
+    const auto status = read_status(pid);
+    return {.seconds = std::chrono::duration<double>(Clock::now().time_since_epoch()).count(),
+            .major_faults = read_major_faults(pid),
+            .resident = status ? status->file : 0};
+}
+
+std::string resident_text(int pid) {
+    const auto status = read_status(engine_below(pid));
+    return model::bytes_text(status ? status->resident() : 0) + " resident";
+}
+
+bool await(const Serving& server, Lines& say, int pid) {
+    for (const auto since = Clock::now();; std::this_thread::sleep_for(kAskAgain)) {
+        const auto answer = ask_http(server.port, server.ready, kAnswerTime);
+        if (answer && *answer / kHundred == kGood) return true;
+        if (!answer && answer.error().err == EPROTO) {
+            say("not waited for: " + server.ready + " at port " + std::to_string(server.port) + ": " +
+                answer.error().detail);
+            return false;
+        }
+        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since);
+        say.sometimes([&] {
+            return "port " + std::to_string(server.port) + " is not ready after " + model::duration_text(seconds) +
+                   (pid == 0 ? "" : ", " + resident_text(pid));
+        });
+    }
+}
+
+/// Where its memory is now, and what is amiss with that.
+void say_residency(int pid, const Bounds& bounds, Lines& say) {
+    const auto machine = read_machine();
+    const auto status = read_status(pid);
+    if (!status) return;
+    Tally tally;
+    Found found;
+    const Look look{.samples = status->resident() + status->hugetlb > kSampleFrom ? kSamples : 0};
+    if (const auto done = read_memory(pid, *status, look, machine, tally, found); !done)
+        return say("where its memory is: " + done.error().detail);
+    read_threads(pid, machine, bounds.cpus, found);
+    tally.finish(found);
+    PerNode files;
+    PerNode others;
+    for (const auto& [node, use] : found.nodes) {
+        if (use.file > 0) files[node] = use.file;
+        if (use.unnamed() > 0) others[node] = use.unnamed();
+    }
+    if (sum_of(files) > 0) say(model::bytes_text(sum_of(files)) + " of files: " + spread_text(files));
+    if (sum_of(others) > 0) say(model::bytes_text(sum_of(others)) + " of no file: " + spread_text(others));
+    auto judged = bounds;
+    judged.machine = machine.memory;
+    for (const auto& judgement : judge(found, judged))
+        if (!judgement.fine) say("amiss: " + judgement.text);
+}
+
+/// True where it was generated until nothing changed, or until the time was up.
+bool generate(const ToWarm& what, int pid, Lines& say) {
+    using State = Warmth::State;
+    Warmth warmth(what.rule, sample_of(pid));
+    const auto until = Clock::now() + what.rule.most;
+    for (auto state = State::going; state == State::going;) {
+        const auto number = std::to_string(warmth.rounds() + 1);
+        const auto request = policies::expand(what.serving.warm, [&](std::string_view name) {
+            return name == "round" ? std::optional(number) : std::nullopt;
+        });
+        const auto answer =
+            ask_http(what.serving.port, request, std::max<Clock::duration>(until - Clock::now(), kAskAgain),
+                     [&] { say.sometimes([&] { return "round " + number + " goes on: " + resident_text(pid); }); });
+        const bool late = !answer && answer.error().err == ETIMEDOUT;
+        if (!late && (!answer || *answer / kHundred != kGood)) {
+            const auto name = request.substr(0, request.find(' ', request.find(' ') + 1));
+            say("not warmed: " + name +
+                (answer ? " is answered with " + std::to_string(*answer) : ": " + answer.error().detail));
+            return false;
+        }
+        state = warmth.add(sample_of(pid));
+        if (warmth.rounds() == 1) say(warmth.text());
+        say.sometimes([&] { return warmth.text(); });
+        if (late) state = State::out_of_time;
+        if (state == State::out_of_time)
+            say("not warm after " + model::duration_text(what.rule.most) + ", goes on all the same; " + warmth.text());
+        if (state == State::warm) say("warm: " + warmth.text());
+    }
+    return true;
+}
+
+}  // namespace
+
+int await_ready(const std::vector<Serving>& servers, int lines) {
+    Lines say(lines);
+    bool all = true;
+    for (const auto& server : servers) all = await(server, say, 0) && all;
+    return all ? 0 : 1;
+}
+
+int warm_up(const ToWarm& what, int lines) {
+    Lines say(lines);
+    if (!await(what.serving, say, what.pid)) return 1;
+    const auto pid = engine_below(what.pid);
+    say("the server answers on port " + std::to_string(what.serving.port) + "; it is warmed now");
+    const bool warmed = generate(what, pid, say);
+    say_residency(pid, what.bounds, say);
+    return warmed ? 0 : 1;
+}
+
+}  // namespace numalease::client

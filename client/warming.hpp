@@ -1,0 +1,25 @@
+#pragma once
+
+#include <vector>
+
+#include "client/serving.hpp"
+#include "client/where.hpp"
+
+/// Work for a supervisor's helper: waiting for servers, and warming one. Lines for people go to the descriptor `lines`.
+namespace numalease::client {
+
+/// Until each of them answers that it is ready. Returns 0, or 1 where one cannot be asked.
+int await_ready(const std::vector<Serving>& servers, int lines);
+
+struct ToWarm {
+    Serving serving;
+    model::Warming rule;
+    int pid = 0;    ///< of the server, or of what starts it
+    Bounds bounds;  ///< of its lease
+};
+
+/// Until the server is ready, and generating brings nothing more of its model into memory; then says on which nodes
+/// that is. Returns 0, or 1 where it could not be warmed.
+int warm_up(const ToWarm& what, int lines);
+
+}  // namespace numalease::client
