@@ -29,6 +29,7 @@ struct RunOptions {
     bool quiet = false;
     bool expand = false;
     bool unleased = false;
+    bool verify = false;
     std::string report;
 };
 
@@ -141,15 +142,17 @@ int keep(const Globals& globals, const RunOptions& options, const policies::Libr
     const auto lease = model::lease_from_dict(granted.lease);
     if (!lease) return say_failure(lease.error());
     const bool quiet = options.quiet || globals.json;
+    const model::Policy none{.name = "verify"};
     const Kept run{.library = library,
-                   .policy = *asked.policy,
+                   .policy = asked.policy ? *asked.policy : none,
                    .asked = asked,
                    .endpoint = globals.endpoint,
                    .command = globals.command,
                    .topology = granted.topology,
                    .expand = options.expand,
                    .quiet = quiet};
-    if (!run.policy.run.per_node) return run_warmed(run, *lease, become);
+    if (!run.policy.run.per_node)
+        return run.policy.run.warm ? run_warmed(run, *lease, become) : run_verified(run, *lease, become);
     if (globals.json) std::fputs(json_text(granted.lease).c_str(), stderr);
     if (!quiet)
         for (const auto& line : grant_lines(granted.lease)) say(line);
@@ -182,7 +185,8 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
                                  .expand = options.expand,
                                  .quiet = options.quiet || globals.json});
     };
-    return asked.policy && (asked.policy->run.per_node || asked.policy->run.warm)
+    const bool stays = asked.policy && (asked.policy->run.per_node || asked.policy->run.warm);
+    return stays || options.verify
                ? keep(globals, options, library, asked, *granted, become)
                : become();
 }
@@ -194,6 +198,11 @@ int run(const Globals& globals, const RunOptions& options) {
         return say_failure({Errc::invalid_request,
                             "--report: not in a service, whose end nothing of ours outlives; its lease is in the log: "
                             "journalctl -t numa-leased",
+                            0});
+    if (options.verify && options.unleased)
+        return say_failure({Errc::invalid_request,
+                            "--verify contradicts --unleased: there is no lease to hold it against; numa-leasectl where "
+                            "PID shows where its memory is",
                             0});
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
@@ -276,6 +285,8 @@ void add_run(CLI::App& verb, Globals& globals) {
     verb.add_flag("-q,--quiet", options->quiet, "say nothing about the grant");
     verb.add_flag("--expand", options->expand, "replace ${cores} ${threads} ${nodes} ${cpus} and kin in the command");
     verb.add_flag("--unleased", options->unleased, "affinity, memory policy and threads only; no daemon, no lease");
+    verb.add_flag("--verify", options->verify,
+                  "stay beside the command, and say where its memory is once it has loaded");
     verb.add_option("--report", options->report,
                     "write the grant and the state before and after as JSON; not in a service")
         ->type_name("FILE");

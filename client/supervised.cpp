@@ -232,4 +232,21 @@ int run_warmed(const Kept& run, const Lease& lease, const std::function<int()>& 
     return supervisor.watch(false);
 }
 
+int run_verified(const Kept& run, const Lease& lease, const std::function<int()>& become) {
+    const auto server = serving(run, facts_of(lease.id, lease.placement, lease.confinement, run.topology));
+    say_stays(run, "say where its memory is once it has loaded");
+    Supervisor supervisor;
+    const auto pid = supervisor.start(run.command.front(), become);
+    if (!pid) return say_failure(pid.error());
+    const ToWarm what{.serving = server && server->is_here() ? *server : Serving{},
+                      .rule = {},
+                      .pid = *pid,
+                      .bounds = bounds_of(lease, run.asked.model)};
+    const auto helped = supervisor.help(
+        [&what](int lines) { return verify(what, lines); }, [&run](const std::string& line) { hear(run, line); },
+        [&run](bool fine) { announce(run, fine ? ": verified" : ": not as it was leased"); });
+    if (!helped) say_failure(helped.error());
+    return supervisor.watch(false);
+}
+
 }  // namespace numalease::client

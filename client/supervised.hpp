@@ -36,6 +36,9 @@ model::Result<void> check_instances(const policies::Library& library, const Aske
 /// One instance for each node of the lease, all or none, until they have ended.
 int run_instances(const Kept& run, const model::Lease& lease);
 
+/// The command, and where its memory is once it has loaded. `become` enters the lease and becomes the command.
+int run_verified(const Kept& run, const model::Lease& lease, const std::function<int()>& become);
+
 /// The command, warmed if it is a server that can be: else `become` takes our place. `become` enters the lease and
 /// becomes the command.
 int run_warmed(const Kept& run, const model::Lease& lease, const std::function<int()>& become);

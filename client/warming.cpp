@@ -84,16 +84,38 @@ bool await(const Serving& server, Lines& say, int pid) {
     }
 }
 
-/// Where its memory is now, and what is amiss with that.
-void say_residency(int pid, const Bounds& bounds, Lines& say) {
+/// What loads grows; what has not grown for a while has loaded.
+void await_still(int pid, Lines& say) {
+    constexpr auto kLookAgain = std::chrono::seconds(1);
+    constexpr unsigned kStill = 3;
+    constexpr auto kMost = std::chrono::minutes(10);
+    constexpr Bytes kHundredth = 100;
+    Bytes last = 0;
+    unsigned still = 0;
+    for (const auto since = Clock::now(); still < kStill && Clock::now() - since < kMost;) {
+        std::this_thread::sleep_for(kLookAgain);
+        const auto status = read_status(engine_below(pid));
+        const auto now = status ? status->resident() + status->hugetlb : 0;
+        still = now != 0 && now <= last + last / kHundredth ? still + 1 : 0;
+        last = now;
+        say.sometimes([&] { return "it grows: " + model::bytes_text(now) + " resident"; });
+    }
+}
+
+enum class Say { what_is_amiss, everything };
+
+/// Where its memory is now, and what is amiss with that. False where something is.
+bool say_residency(int pid, const Bounds& bounds, Lines& say, Say which = Say::what_is_amiss) {
     const auto machine = read_machine();
     const auto status = read_status(pid);
-    if (!status) return;
+    if (!status) return false;
     Tally tally;
     Found found;
     const Look look{.samples = status->resident() + status->hugetlb > kSampleFrom ? kSamples : 0};
-    if (const auto done = read_memory(pid, *status, look, machine, tally, found); !done)
-        return say("where its memory is: " + done.error().detail);
+    if (const auto done = read_memory(pid, *status, look, machine, tally, found); !done) {
+        say("where its memory is: " + done.error().detail);
+        return false;
+    }
     read_threads(pid, machine, bounds.cpus, found);
     tally.finish(found);
     PerNode files;
@@ -106,8 +128,12 @@ void say_residency(int pid, const Bounds& bounds, Lines& say) {
     if (sum_of(others) > 0) say(model::bytes_text(sum_of(others)) + " of no file: " + spread_text(others));
     auto judged = bounds;
     judged.machine = machine.memory;
-    for (const auto& judgement : judge(found, judged))
-        if (!judgement.fine) say("amiss: " + judgement.text);
+    bool fine = true;
+    for (const auto& judgement : judge(found, judged)) {
+        fine = fine && judgement.fine;
+        if (!judgement.fine || which == Say::everything) say((judgement.fine ? "" : "amiss: ") + judgement.text);
+    }
+    return fine;
 }
 
 /// True where it was generated until nothing changed, or until the time was up.
@@ -156,8 +182,17 @@ int warm_up(const ToWarm& what, int lines) {
     const auto pid = engine_below(what.pid);
     say("the server answers on port " + std::to_string(what.serving.port) + "; it is warmed now");
     const bool warmed = generate(what, pid, say);
-    say_residency(pid, what.bounds, say);
+    (void)say_residency(pid, what.bounds, say);
     return warmed ? 0 : 1;
+}
+
+int verify(const ToWarm& what, int lines) {
+    Lines say(lines);
+    if (what.serving.ready.empty())
+        await_still(what.pid, say);
+    else if (!await(what.serving, say, what.pid))
+        return 1;
+    return say_residency(engine_below(what.pid), what.bounds, say, Say::everything) ? 0 : 1;
 }
 
 }  // namespace numalease::client

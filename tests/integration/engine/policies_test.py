@@ -103,6 +103,24 @@ class FirstTouch(Supervised):
         self.assertEqual(process.wait(), 0, process.err)
 
 
+class Verified(Supervised):
+    def test_a_server_is_looked_at_when_it_is_ready(self):
+        port = free_port()
+        process = self.serve('single-node', '--port', port, options=('--cores', '1', '--verify'))
+        process.expect_said('single-node: ready: verified')
+        self.assertTrue(is_ready(port))
+        self.assertIn('this process stays to say where its memory is once it has loaded', process.err)
+        self.assertNotIn('amiss', process.err)
+        self.assertRegex(process.err, r'single-node: .*on node 0')
+        self.assert_ends(process, signal.SIGTERM, 0)
+
+    def test_what_is_no_server_is_looked_at_when_it_has_loaded(self):
+        process = self.serve('single-node', '-n', '1', '--front-hold', '6', options=('--cores', '1', '--verify'),
+                             name='llama-cli')
+        process.expect_said('single-node: ready: verified')
+        self.assertEqual(process.wait(), 0, process.err)
+
+
 class PerNode(Supervised):
     """On a machine with one node: one instance."""
 
