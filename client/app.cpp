@@ -140,7 +140,7 @@ int dispatch(const Argv& words) {
 
 policies::Library load_library() {
     const char* home = std::getenv("HOME");
-    struct stat facts {};
+    struct stat facts{};
     // Only a home of one's own: under sudo or su it may still be somebody else's. Root reads none.
     const bool own = home != nullptr && geteuid() != 0 && stat(home, &facts) == 0 && facts.st_uid == geteuid();
     return policies::load(policies::search_path(own ? home : ""));

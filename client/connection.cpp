@@ -77,8 +77,8 @@ Result<Dict> Connection::ask(const char* method) {
 }
 
 Result<Dict> Connection::ask(const char* method, const std::string& id) {
-    return dict_of(bus::call(
-        bus_.get(), destination_, method, [&](sd_bus_message* m) { return append_text(m, id); }, kPatient));
+    return dict_of(
+        bus::call(bus_.get(), destination_, method, [&](sd_bus_message* m) { return append_text(m, id); }, kPatient));
 }
 
 Result<Value::Dicts> Connection::ask_list(const char* method) {

@@ -49,8 +49,6 @@ private:
     std::string status_;
 };
 
-}  // namespace
-
 model::Result<Connection> daemon_again(const Endpoint& endpoint) {
     constexpr auto kLookAgain = std::chrono::milliseconds(200);
     for (auto left = kDaemonMayReturn / kLookAgain; left > 0; --left) {
@@ -59,6 +57,8 @@ model::Result<Connection> daemon_again(const Endpoint& endpoint) {
     }
     return find_daemon(endpoint, Wake::no);
 }
+
+}  // namespace
 
 void tell_manager(const std::string& status) {
     // Longer than until the next time that we speak.

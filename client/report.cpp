@@ -153,7 +153,7 @@ Result<void> write_atomically(const std::string& file, const std::string& text) 
 Result<Reporter> Reporter::start(const std::string& file, const Endpoint& endpoint) {
     std::error_code error;
     const auto absolute = std::filesystem::absolute(file, error).string();
-    struct stat facts {};
+    struct stat facts{};
     if (stat(absolute.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))
         return fail(Errc::unreadable, "report " + file + ": exists and is not a file");
     // Shows now, and not after an hour of work, that the file can be written.

@@ -186,9 +186,7 @@ int run_leased(const Globals& globals, const RunOptions& options, const policies
                                  .quiet = options.quiet || globals.json});
     };
     const bool stays = asked.policy && (asked.policy->run.per_node || asked.policy->run.warm);
-    return stays || options.verify
-               ? keep(globals, options, library, asked, *granted, become)
-               : become();
+    return stays || options.verify ? keep(globals, options, library, asked, *granted, become) : become();
 }
 
 int run(const Globals& globals, const RunOptions& options) {
@@ -200,10 +198,11 @@ int run(const Globals& globals, const RunOptions& options) {
                             "journalctl -t numa-leased",
                             0});
     if (options.verify && options.unleased)
-        return say_failure({Errc::invalid_request,
-                            "--verify contradicts --unleased: there is no lease to hold it against; numa-leasectl where "
-                            "PID shows where its memory is",
-                            0});
+        return say_failure(
+            {Errc::invalid_request,
+             "--verify contradicts --unleased: there is no lease to hold it against; numa-leasectl where "
+             "PID shows where its memory is",
+             0});
     const auto library = load_library();
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
     const auto asked = build_request(options.typed, globals.command, current_environment(), library, who_waits());

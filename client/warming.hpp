@@ -22,8 +22,8 @@ struct ToWarm {
 /// that is. Returns 0, or 1 where it could not be warmed.
 int warm_up(const ToWarm& what, int lines);
 
-/// Until the server is ready, or what is no server has stopped growing; then says where its memory is, and what is amiss
-/// with that. `serving.ready` is empty for what is no server. Returns 0, or 1 where something is amiss.
+/// Until the server is ready, or what is no server has stopped growing; then says where its memory is, and what is
+/// amiss with that. `serving.ready` is empty for what is no server. Returns 0, or 1 where something is amiss.
 int verify(const ToWarm& what, int lines);
 
 }  // namespace numalease::client

@@ -180,23 +180,22 @@ private:
 
 model::EngineOption read_option(Reader& reader, const Item& item) {
     model::EngineOption option;
-    reader.keys(item, item.key,
-                {{"flags",
-                  [&](const Item& i) {
-                      option.flags = reader.lines(i);
-                      for (const auto& flag : option.flags)
-                          if (flag.size() < 2 || flag.front() != '-') reader.wrong(i.at, "'" + flag + "' is no flag");
-                  }},
-                 {"env", [&](const Item& i) { option.env = reader.line(i); }},
-                 {"value", [&](const Item& i) { option.value = reader.templated(i); }},
-                 {"unset", [&](const Item& i) { option.unset = reader.lines(i); }},
-                 {"insert", [&](const Item& i) { option.insert = reader.flag(i); }},
-                 {"list", [&](const Item& i) { option.list = reader.flag(i); }},
-                 {"default", [&](const Item& i) { option.fallback = reader.line(i); }},
-                 {"unmaps", [&](const Item& i) { option.unmaps = reader.lines(i); }},
-                 {"only", [&](const Item& i) {
-                      option.only = reader.word(i, {"part", "whole", "node", "instance"});
-                  }}});
+    reader.keys(
+        item, item.key,
+        {{"flags",
+          [&](const Item& i) {
+              option.flags = reader.lines(i);
+              for (const auto& flag : option.flags)
+                  if (flag.size() < 2 || flag.front() != '-') reader.wrong(i.at, "'" + flag + "' is no flag");
+          }},
+         {"env", [&](const Item& i) { option.env = reader.line(i); }},
+         {"value", [&](const Item& i) { option.value = reader.templated(i); }},
+         {"unset", [&](const Item& i) { option.unset = reader.lines(i); }},
+         {"insert", [&](const Item& i) { option.insert = reader.flag(i); }},
+         {"list", [&](const Item& i) { option.list = reader.flag(i); }},
+         {"default", [&](const Item& i) { option.fallback = reader.line(i); }},
+         {"unmaps", [&](const Item& i) { option.unmaps = reader.lines(i); }},
+         {"only", [&](const Item& i) { option.only = reader.word(i, {"part", "whole", "node", "instance"}); }}});
     if (option.flags.empty() && option.env.empty()) reader.wrong(item.at, item.key + ": needs flags or env");
     if (option.insert && (option.flags.empty() || option.value.empty()))
         reader.wrong(item.at, item.key + ": insert needs flags and a value");

@@ -21,7 +21,7 @@ Result<Source> Source::open(const std::string& file) {
     Source out;
     out.name_ = file;
     out.file_.reset(fdopen(fd, "rb"));
-    struct stat facts {};
+    struct stat facts{};
     if (!out.file_) {
         close(fd);
         return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);

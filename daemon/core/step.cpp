@@ -166,7 +166,7 @@ void Stepper::operator()(const Shutdown& input) {
             if (!input.keeps_leases)
                 refuse(lease, {Errc::not_now, "the daemon is stopping; ask again when it is back"});
         } else if (!model::is_over(lease.state) &&
-                 !(input.keeps_leases && (lease.state == LeaseState::active || may_come_back(lease)))) {
+                   !(input.keeps_leases && (lease.state == LeaseState::active || may_come_back(lease)))) {
             const bool begun = lease.state != LeaseState::preparing;
             if (!begun) lease.failure = Errc::not_now;
             begin_ending(lease, begun ? "the daemon was stopped; its workload was left running"

@@ -97,8 +97,8 @@ bool is_told_the_truth(int file, const struct stat& facts, const Root& proc) {
 }
 
 Result<Bytes> size_of(int file, const Root& proc) {
-    struct stat facts {};
-    struct statfs system {};
+    struct stat facts{};
+    struct statfs system{};
     if (::fstat(file, &facts) < 0) return fail(Errc::io, "cannot look at the file: " + errno_text(errno), errno);
     if (!S_ISREG(facts.st_mode)) return fail(Errc::invalid_request, "not a regular file: it has no page cache");
     if (const int flags = ::fcntl(file, F_GETFL); (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY)
@@ -138,7 +138,9 @@ struct Sample {
 class Count {
 public:
     Count(int file, Bytes size, std::uint64_t samples)
-        : file_(file), pages_((size + page_ - 1) / page_), part_(std::max<std::uint64_t>(1, (pages_ + samples - 1) / samples)) {
+        : file_(file),
+          pages_((size + page_ - 1) / page_),
+          part_(std::max<std::uint64_t>(1, (pages_ + samples - 1) / samples)) {
         out_.size = size;
         out_.sampled = part_ > 1;
     }

@@ -36,7 +36,7 @@ rc=0
 message=$("$ctl" run --node 1 --share --no-wait -- "${command[@]}" 2>&1) || rc=$?
 echo "$message"
 assert_eq $rc 75 "the second, not waiting"
-assert grep -Eq 'node 1 (has|can)' <<<"$message"
+assert grep -Eq 'available: node 1 [0-9.]+M of' <<<"$message"
 "$ctl" run --node 1 --share --wait=5min -- "${command[@]}" >/run/second 2>&1 &
 second=$!
 wait_for 30 grep -q 'waiting' /run/second

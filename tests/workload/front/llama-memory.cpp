@@ -1,5 +1,5 @@
-// Prints, as one line of JSON, what llama.cpp itself says that a model and its context will take of main memory, in bytes:
-// llama-server's options in, `{"model":…,"context":…,"compute":…,"n_ctx":…}` out. Nothing is loaded or allocated
+// Prints, as one line of JSON, what llama.cpp itself says that a model and its context will take of main memory, in
+// bytes: llama-server's options in, `{"model":…,"context":…,"compute":…,"n_ctx":…}` out. Nothing is loaded or allocated
 // (common_get_device_memory_data, which --fit uses), so the model may be a sparse file larger than the machine.
 
 #include <arg.h>
