@@ -2,7 +2,7 @@
 # What a lease costs beside its peers, in one run: `systemd-run --scope` and `numactl`. Figures, no verdict on them: the
 # machine is emulated, so only the ratios say anything.
 # set: full
-# timeout: 600
+# timeout: 1200
 source "$(dirname "$0")/lib.sh"
 
 cat >/run/speed.py <<'EOF'
@@ -90,7 +90,7 @@ start = time.monotonic()
 jobs = [subprocess.Popen([CTL, "run", "--quiet", "--share", "--node", "1", "--", "sleep", "1000"])
         for _ in range(LEASES)]
 for job in jobs:
-    until("200 leases", 300, lambda: job.poll() is None and text(f"/proc/{job.pid}/comm") == "sleep")
+    until("200 leases", 600, lambda: job.poll() is None and text(f"/proc/{job.pid}/comm") == "sleep")
 granted = time.monotonic() - start
 for job in jobs:
     if "/numalease-c" not in scope_of(job.pid) or text(f"/proc/{job.pid}/cgroup") == text(f"/proc/{jobs[0].pid}/cgroup") and job is not jobs[0]:
