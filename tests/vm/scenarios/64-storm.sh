@@ -2,7 +2,7 @@
 # Fifty times, at a random instant and under load, SIGKILL of the daemon, the client, the workload, or all three; in a
 # session, in a unit, and behind a shield. At the end the machine is as it was.
 # set: full
-# timeout: 1500
+# timeout: 2400
 source "$(dirname "$0")/lib.sh"
 
 rounds=50 seed=$(($(date +%s) % 32768))
@@ -54,14 +54,14 @@ for ((round = 1; round <= rounds; round++)); do
     esac
     hits+="$whom@$place/${running:-nobody} "
     # Whoever is left may only now become the workload.
-    deadline=$((SECONDS + 60))
+    deadline=$((SECONDS + 180)) # PID 1 may stall on a cpuset for a minute where the host is busy, seen with 6.1
     until is_quiet; do
         kill_all -fx 'sleep 3000'
         ((SECONDS < deadline)) || {
             "$ctl" list
             "$ctl" knobs
             journalctl -qt numa-leased -n 30 --no-pager
-            fail "round $round, $whom ($place) after $pause ms: not as before within 60 s"
+            fail "round $round, $whom ($place) after $pause ms: not as before within 180 s"
         }
         sleep 0.1
     done

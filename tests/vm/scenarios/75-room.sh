@@ -12,24 +12,25 @@ memory=$(("$(stat -c %s "$model")" / 1024))
 
 # holds PID: its weights are in memory.
 holds() { (($(sed -n 's/^RssAnon:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$1/status") > memory)); }
-# own PID NODE: KiB of its own pages there.
-own() {
-    awk -v key="N$2=" '
-        / anon=/ && !/ file=/ { for (i = 3; i <= NF; i++) if (index($i, key) == 1) sum += substr($i, length(key) + 1) * 4 }
-        END { print sum + 0 }' "/proc/$1/numa_maps"
-}
 # share PID NODE: per cent of its own pages that are there.
 share() {
-    local node all=0
-    for node in 0 1 2 3; do all=$((all + $(own "$1" $node))); done
-    echo $((100 * $(own "$1" "$2") / all))
+    awk -v key="N$2=" '
+        / anon=/ && !/ file=/ {
+            for (i = 3; i <= NF; i++)
+                if ($i ~ /^N[0-9]+=/) {
+                    split($i, pages, "=")
+                    all += pages[2]
+                    if (index($i, key) == 1) here += pages[2]
+                }
+        }
+        END { printf "%d\n", 100 * here / all }' "/proc/$1/numa_maps"
 }
 
 echo "── what it needs"
 "$ctl" model "$model" -- "${command[@]}"
 
 echo "── two models that do not fit together (case 25)"
-"$ctl" run --node 1 --share -- "${command[@]}" --front-hold 45 >/run/first 2>&1 &
+"$ctl" run --node 1 --share -- "${command[@]}" --front-hold 45 >/run/room.first 2>&1 &
 first=$!
 wait_for 90 holds $first
 rc=0
@@ -37,13 +38,13 @@ message=$("$ctl" run --node 1 --share --no-wait -- "${command[@]}" 2>&1) || rc=$
 echo "$message"
 assert_eq $rc 75 "the second, not waiting"
 assert grep -Eq 'available: node 1 [0-9.]+M of' <<<"$message"
-"$ctl" run --node 1 --share --wait=5min -- "${command[@]}" >/run/second 2>&1 &
+"$ctl" run --node 1 --share --wait=5min -- "${command[@]}" >/run/room.second 2>&1 &
 second=$!
-wait_for 30 grep -q 'is queued: no room now' /run/second
+wait_for 30 grep -q 'is queued: no room now' /run/room.second
 assert kill -0 $first
 assert wait $first
 assert wait $second
-cat /run/second
+cat /run/room.second
 refute journalctl --boot --quiet -k --grep 'Out of memory|oom-kill'
 
 echo "── a node full of page cache"
