@@ -53,7 +53,7 @@ Result<int> status_of(std::string_view answer) {
     int status = 0;
     if (answer.starts_with("HTTP/1.") && answer.size() >= kCode + kDigits) {
         const auto code = answer.substr(kCode, kDigits);
-        if (std::from_chars(code.data(), code.data() + kDigits, status).ec == std::errc() && status != 0) return status;
+        if (std::from_chars(code.begin(), code.end(), status).ec == std::errc() && status != 0) return status;
     }
     return fail(Errc::io, "what listens there answers no HTTP", EPROTO);
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "client/output.hpp"
@@ -55,7 +56,7 @@ void add(model::Residency& sum, const model::Residency& part) {
 std::string percent(Bytes part, Bytes whole) {
     constexpr double kHundred = 100;
     const auto share = kHundred * static_cast<double>(part) / static_cast<double>(std::max<Bytes>(whole, 1));
-    return std::to_string(static_cast<unsigned>(share + 0.5)) + " %";  // round to nearest
+    return std::to_string(std::lround(share)) + " %";
 }
 
 /// "a", "a and b", "a, b and c".

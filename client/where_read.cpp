@@ -149,7 +149,8 @@ Result<void> read_some(int pid, const ProcessStatus& status, std::size_t samples
     const auto page = static_cast<Bytes>(sysconf(_SC_PAGESIZE));
     const auto picks = pick_pages(spans, status.resident() + status.hugetlb, samples, page);
     std::vector<void*> addresses;
-    for (const auto& pick : picks) addresses.push_back(reinterpret_cast<void*>(pick.address));
+    for (const auto& pick : picks)
+        addresses.push_back(reinterpret_cast<void*>(pick.address));  // NOLINT(performance-no-int-to-ptr): not ours
     std::vector<int> nodes(picks.size(), -ENOENT);
     // Without target nodes it moves nothing and tells where each page is.
     if (!picks.empty() && move_pages(pid, picks.size(), addresses.data(), nullptr, nodes.data(), 0) < 0) {

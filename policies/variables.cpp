@@ -8,9 +8,8 @@ namespace numalease::policies {
 std::optional<unsigned> port_before_index(std::string_view name) {
     constexpr unsigned kMostPort = 65535;
     unsigned port = 0;
-    const auto* last = name.data() + name.size();
-    const auto [end, error] = std::from_chars(name.data(), last, port);
-    if (error != std::errc() || port > kMostPort || std::string_view(end, last) != "+index") return std::nullopt;
+    const auto [end, error] = std::from_chars(name.begin(), name.end(), port);
+    if (error != std::errc() || port > kMostPort || std::string_view(end, name.end()) != "+index") return std::nullopt;
     return port;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "core/stepper.hpp"
@@ -68,7 +69,7 @@ std::map<unsigned, unsigned> weights_by_free_memory(const model::NodeSet& nodes,
     unsigned divisor = 0;
     for (const auto& [node, bytes] : free) {
         const auto sixteenths = static_cast<double>(bytes) / static_cast<double>(most) * static_cast<double>(kLargest);
-        out[node] = std::max(1U, static_cast<unsigned>(sixteenths + 0.5));
+        out[node] = std::max(1U, static_cast<unsigned>(std::lround(sixteenths)));
         divisor = std::gcd(divisor, out[node]);
     }
     for (auto& [node, weight] : out) weight /= divisor;
