@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -20,6 +21,7 @@ Result<Source> Source::open(const std::string& file) {
     if (fd < 0) return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);
     Source out;
     out.name_ = file;
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead
     out.file_.reset(fdopen(fd, "rb"));
     struct stat facts{};
     if (!out.file_) {
@@ -30,6 +32,12 @@ Result<Source> Source::open(const std::string& file) {
         return fail(Errc::unreadable, "model " + file + ": not a file");
     out.size_ = static_cast<model::Bytes>(facts.st_size);
     return out;
+}
+
+void Source::Close::operator()(std::FILE* file) const {
+    constexpr off_t kReadAhead = 1U << 20U;
+    (void)posix_fadvise(fileno(file), 0, std::max<off_t>(0, ftello(file)) + kReadAhead, POSIX_FADV_DONTNEED);
+    (void)std::fclose(file);
 }
 
 bool Source::read(void* to, std::size_t count) {

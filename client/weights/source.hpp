@@ -10,6 +10,7 @@
 namespace numalease::weights {
 
 /// A file read from its front; what is skipped is not read. It may be cut short meanwhile: then a read fails.
+/// What was read does not stay in the page cache: it would be on the node where we run, and not where the lease is.
 class Source {
 public:
     /// Errors: unreadable, naming the file: not there, no right to it, no regular file.
@@ -26,7 +27,7 @@ public:
 
 private:
     struct Close {
-        void operator()(std::FILE* file) const { (void)std::fclose(file); }
+        void operator()(std::FILE* file) const;
     };
 
     std::unique_ptr<std::FILE, Close> file_;

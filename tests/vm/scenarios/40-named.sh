@@ -74,9 +74,8 @@ wait_for 20 is_parked web
 assert_eq "$(cat $balancing)" 0 "balancing while it is parked"
 assert grep -q "is parked until" <<<"$(numa-leasectl list)"
 systemctl kill --signal=KILL numa-leased.service
-wait $waiter && fail "a queue outlived its daemon"
 wait_for 60 is_parked web
-start_waiter 1
+assert kill -0 $waiter
 assert_eq "$(lease_line web)" "$granted parked" "the parked lease"
 assert systemctl start bound.service
 assert_eq "$(lease_line web)" "$granted" "taken up"
