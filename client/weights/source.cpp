@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,10 @@ Result<Source> Source::open(const std::string& file) {
     if (fd < 0) return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);
     Source out;
     out.name_ = file;
+    char first = 0;
+    const iovec byte{.iov_base = &first, .iov_len = 1};
+    // EAGAIN: it would have to be read from the disk.
+    out.file_.get_deleter().was_cached = preadv2(fd, &byte, 1, 0, RWF_NOWAIT) >= 0 || errno != EAGAIN;
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead
     out.file_.reset(fdopen(fd, "rb"));
     struct stat facts{};
@@ -35,8 +40,9 @@ Result<Source> Source::open(const std::string& file) {
 }
 
 void Source::Close::operator()(std::FILE* file) const {
-    constexpr off_t kReadAhead = 1U << 20U;
-    (void)posix_fadvise(fileno(file), 0, std::max<off_t>(0, ftello(file)) + kReadAhead, POSIX_FADV_DONTNEED);
+    constexpr off_t kBuffer = 65'536;  // stdio reads that much further at most
+    if (!was_cached)
+        (void)posix_fadvise(fileno(file), 0, std::max<off_t>(0, ftello(file)) + kBuffer, POSIX_FADV_DONTNEED);
     (void)std::fclose(file);
 }
 

@@ -10,7 +10,7 @@
 namespace numalease::weights {
 
 /// A file read from its front; what is skipped is not read. It may be cut short meanwhile: then a read fails.
-/// What was read does not stay in the page cache: it would be on the node where we run, and not where the lease is.
+/// What only this has read does not stay in the page cache: it would be where we run, and not where the lease is.
 class Source {
 public:
     /// Errors: unreadable, naming the file: not there, no right to it, no regular file.
@@ -27,6 +27,8 @@ public:
 
 private:
     struct Close {
+        Close() : was_cached(true) {}
+        bool was_cached;
         void operator()(std::FILE* file) const;
     };
 
