@@ -22,11 +22,11 @@ Result<Source> Source::open(const std::string& file) {
     if (fd < 0) return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);
     Source out;
     out.name_ = file;
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead
     char first = 0;
     const iovec byte{.iov_base = &first, .iov_len = 1};
     // EAGAIN: it would have to be read from the disk.
     out.file_.get_deleter().was_cached = preadv2(fd, &byte, 1, 0, RWF_NOWAIT) >= 0 || errno != EAGAIN;
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead
     out.file_.reset(fdopen(fd, "rb"));
     struct stat facts{};
     if (!out.file_) {
