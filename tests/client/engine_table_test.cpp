@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "client/engine.hpp"
+#include "support/engines.hpp"
 
 /// What each shipped engine is told: a command line in, arguments and variables out.
 namespace numalease::client {
@@ -15,10 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-const policies::Library& shipped() {
-    static const auto library = policies::load({policies::search_path("").front()});
-    return library;
-}
+using test::shipped;
 
 /// 8 cores, 16 hardware threads, on one of two nodes.
 LeaseFacts one_node() {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "client/wrapper.hpp"
+#include "support/engines.hpp"
 
 namespace numalease::client {
 namespace {
@@ -18,53 +19,7 @@ using testing::Key;
 using testing::Not;
 using testing::Pair;
 
-const policies::Library& shipped() {
-    // The build tree's copy of the shipped files: the engines are tested as they are.
-    static const auto library = policies::load({policies::search_path("").front()});
-    return library;
-}
-
-/// One socket of a two-socket machine with two threads per core: 8 cores, 16 threads of 32.
-LeaseFacts half() {
-    LeaseFacts facts;
-    facts.id = "c1";
-    facts.cpus = model::CpuSet(model::IndexSet::range(0, 15));
-    facts.core_cpus = model::CpuSet(model::IndexSet::range(0, 7));
-    facts.nodes = model::NodeSet{0};
-    facts.cores = 8;
-    facts.threads = 8;
-    facts.machine_nodes = 2;
-    facts.machine_cpus = 32;
-    facts.contained = true;
-    return facts;
-}
-
-LeaseFacts whole() {
-    auto facts = half();
-    facts.cpus = model::CpuSet(model::IndexSet::range(0, 31));
-    facts.nodes = model::NodeSet{0, 1};
-    facts.cores = facts.threads = 16;
-    facts.whole_machine = true;
-    return facts;
-}
-
-LeaseFacts one_core_of_one_node() {
-    auto facts = half();
-    facts.cpus = model::CpuSet{1};
-    facts.cores = facts.threads = 1;
-    facts.machine_nodes = 1;
-    facts.machine_cpus = 2;
-    return facts;
-}
-
-Adapted told(Argv argv, const LeaseFacts& facts = half(), const Env& env = {}, const model::Policy* policy = nullptr) {
-    return adapt(shipped(), policy, std::move(argv), env, facts, false);
-}
-
-std::string engine_of(const Argv& argv) {
-    const auto* engine = recognise(shipped(), argv, nullptr);
-    return engine == nullptr ? "" : engine->name;
-}
+using namespace test;
 
 // ── what is told ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -413,131 +368,6 @@ TEST(ModelFile, IsFoundInFlagsAndVariables) {
     EXPECT_EQ(model_of({"llama-server", "-hf", "x/y"}), std::nullopt);
     EXPECT_EQ(model_of({"sh", "-m", "a"}), std::nullopt);
     EXPECT_EQ(model_of({"koboldcpp", "--model", "https://host/a.gguf"}), std::nullopt);
-}
-
-// ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-class Container : public testing::TestWithParam<Argv> {};
-
-TEST_P(Container, ThatWouldLeaveTheLeaseIsRefusedOnOneLineWithWhatToUse) {
-    const auto refusal = container_refusal(GetParam());
-    ASSERT_TRUE(refusal);
-    EXPECT_THAT(*refusal, AllOf(HasSubstr("would confine only the client"), HasSubstr("; use instead: "),
-                                HasSubstr("numa-leasectl run -- "), Not(HasSubstr("\n"))));
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Commands, Container,
-    testing::Values(Argv{"docker", "run", "-it", "image"}, Argv{"/usr/bin/docker", "container", "run", "image"},
-                    Argv{"env", "A=1", "docker", "run", "image"}, Argv{"sudo", "-u", "root", "nerdctl", "run", "image"},
-                    Argv{"docker", "--context", "x", "-H", "tcp://h", "run", "image"},
-                    Argv{"docker", "compose", "up", "-d"}, Argv{"docker", "compose", "-f", "x.yml", "up"},
-                    Argv{"docker-compose", "up"}, Argv{"docker-compose", "-p", "run", "up"},
-                    Argv{"podman", "run", "image"}, Argv{"podman", "run", "--cgroups=enabled", "image"},
-                    Argv{"podman", "start", "x"}, Argv{"docker", "exec", "x", "llama-bench"},
-                    Argv{"docker", "compose", "run", "x"}, Argv{"podman", "compose", "up"}));
-
-TEST(Container, OthersMayRun) {
-    for (const Argv& argv :
-         {Argv{}, Argv{"podman", "run", "--cgroups=split", "image"},
-          Argv{"podman", "run", "--cgroups", "split", "image"}, Argv{"docker", "ps"}, Argv{"docker", "compose", "ps"},
-          Argv{"docker"}, Argv{"docker", "--version"}, Argv{"docker", "inspect", "run"},
-          Argv{"llama-server", "docker", "run"}, Argv{"sh", "-c", "docker run x"}})
-        EXPECT_EQ(container_refusal(argv), std::nullopt) << testing::PrintToString(argv);
-}
-
-TEST(Container, PodmanIsToldOfSplitAndDockerOfItsOwnSets) {
-    EXPECT_THAT(*container_refusal({"podman", "run", "x"}), HasSubstr("podman run --cgroups=split"));
-    EXPECT_THAT(*container_refusal({"docker", "run", "x"}),
-                HasSubstr("docker run --cgroup-parent=numalease-NAME.slice … (numa-leasectl show NAME --as docker)"));
-    EXPECT_THAT(*container_refusal({"docker", "compose", "up"}), HasSubstr("cgroup_parent: numalease-NAME.slice"));
-    EXPECT_THAT(*container_refusal({"docker", "run", "x"}),
-                HasSubstr("--cpuset-cpus=$NUMA_LEASE_CPUS --cpuset-mems=$NUMA_LEASE_NODES"));
-}
-
-// ── several instances ─────────────────────────────────────────────────────────────────────────────────────────────
-
-LeaseFacts instance(unsigned index) {
-    auto facts = half();
-    facts.nodes = model::NodeSet{index + 2};
-    facts.index = index;
-    facts.instances = 2;
-    return facts;
-}
-
-TEST(Instances, EachServerIsToldAPortOfItsOwn) {
-    EXPECT_THAT(told({"llama-server"}, instance(0)).env, Contains(Pair("LLAMA_ARG_PORT", "8080")));
-    EXPECT_THAT(told({"llama-server"}, instance(1)).env, Contains(Pair("LLAMA_ARG_PORT", "8081")));
-    EXPECT_THAT(told({"sudo", "llama-server", "-m", "x"}, instance(1)).argv,
-                ElementsAre("sudo", "llama-server", "--numa", "numactl", "--port", "8081", "-t", "8", "-m", "x"));
-    EXPECT_THAT(told({"vllm", "serve", "m"}, instance(1)).argv, ElementsAre("vllm", "serve", "--port", "8001", "m"));
-}
-
-TEST(Instances, OneAloneAndWhatIsNoServerAreToldNone) {
-    EXPECT_THAT(told({"llama-server"}).env, Not(Contains(Key("LLAMA_ARG_PORT"))));
-    EXPECT_THAT(told({"llama-cli"}, instance(1)).env, Not(Contains(Key("LLAMA_ARG_PORT"))));
-    EXPECT_THAT(told({"vllm", "bench"}, instance(1)).argv, ElementsAre("vllm", "bench"));
-}
-
-TEST(Instances, TheUsersWordsMayCountThem) {
-    const Argv argv{"llama-server",         "--port", "${9000+index}", "--log-file",
-                    "${node}-${index}.log", "-a",     "${port+index}"};
-    const auto out = adapt(shipped(), nullptr, argv, {}, instance(1), true);
-    EXPECT_THAT(out.argv, ElementsAre("llama-server", "--port", "9001", "--log-file", "3-1.log", "-a", "8081"));
-    EXPECT_THAT(out.env, Not(Contains(Key("LLAMA_ARG_PORT"))));
-    EXPECT_THAT(adapt(shipped(), nullptr, {"sh", "${port+index}", "${index}"}, {}, half(), true).argv,
-                ElementsAre("sh", "${port+index}", "0"))
-        << "an unknown program has no port";
-}
-
-// ── huge pages ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-LeaseFacts with_pages() {
-    auto facts = half();
-    facts.huge_pages = true;
-    return facts;
-}
-
-TEST(HugePages, MallocIsToldToTakeThemWhereTheWeightsComeFromIt) {
-    const auto tunable = Contains(Pair("GLIBC_TUNABLES", "glibc.malloc.hugetlb=2"));
-    for (const Argv& argv :
-         {Argv{"llama-cli", "--load-mode", "none"}, Argv{"llama-cli", "-lm", "dio"}, Argv{"llama-server", "--no-mmap"},
-          Argv{"llama-cli", "--mmap", "-lm", "none"}, Argv{"llama-bench", "-mmp", "0"}}) {
-        const auto out = told(argv, with_pages());
-        EXPECT_THAT(out.env, tunable) << testing::PrintToString(argv);
-        EXPECT_THAT(out.warnings, IsEmpty());
-        EXPECT_THAT(out.told, HasSubstr("GLIBC_TUNABLES=glibc.malloc.hugetlb=2"));
-    }
-    EXPECT_THAT(told({"llama-cli"}, with_pages(), {{"LLAMA_ARG_NO_MMAP", "1"}}).env, tunable);
-    EXPECT_THAT(told({"llama-cli"}, with_pages(), {{"LLAMA_ARG_LOAD_MODE", "none"}}).env, tunable);
-    const auto& socket = shipped().policies.at("single-socket");
-    EXPECT_THAT(told({"llama-cli"}, with_pages(), {}, &socket).env, tunable) << "by the policy's own variable";
-    EXPECT_THAT(told({"llama-cli", "--no-mmap"}).env, Not(Contains(Key("GLIBC_TUNABLES")))) << "the lease has none";
-}
-
-TEST(HugePages, AMappedModelNeverUsesThemAndThatIsSaid) {
-    for (const Argv& argv : {Argv{"llama-cli"}, Argv{"llama-cli", "--no-mmap", "--load-mode", "mmap"},
-                             Argv{"llama-cli", "-lm", "mmap+mlock"}, Argv{"llama-cli", "-m", "none"}}) {
-        const auto out = told(argv, with_pages());
-        EXPECT_THAT(out.env, Not(Contains(Key("GLIBC_TUNABLES")))) << testing::PrintToString(argv);
-        EXPECT_THAT(out.warnings,
-                    ElementsAre("huge pages: llama.cpp maps its model, and a mapped file never uses them; to read it "
-                                "instead, say --load-mode none"));
-    }
-    EXPECT_THAT(told({"vllm", "serve", "m"}, with_pages()).warnings, ElementsAre(HasSubstr("huge pages: vllm is not")));
-    EXPECT_THAT(told({"sh"}, with_pages()).warnings, IsEmpty()) << "who knows what it does";
-}
-
-TEST(HugePages, WhatTheUserTunesStays) {
-    const Argv argv{"llama-cli", "--no-mmap"};
-    EXPECT_THAT(told(argv, with_pages(), {{"GLIBC_TUNABLES", "glibc.malloc.tcache_count=0"}}).env,
-                Contains(Pair("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0:glibc.malloc.hugetlb=2")));
-    const auto own = told(argv, with_pages(), {{"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"}});
-    EXPECT_THAT(own.env, Not(Contains(Key("GLIBC_TUNABLES"))));
-    EXPECT_THAT(own.told, HasSubstr("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 (yours)"));
-    const auto wrapped = told({"env", "GLIBC_TUNABLES=a=1", "llama-cli", "--no-mmap"}, with_pages());
-    EXPECT_THAT(wrapped.env, Not(Contains(Key("GLIBC_TUNABLES"))));
-    EXPECT_THAT(wrapped.warnings, ElementsAre(HasSubstr("make that GLIBC_TUNABLES=a=1:glibc.malloc.hugetlb=2")));
 }
 
 }  // namespace

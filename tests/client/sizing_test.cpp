@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/engines.hpp"
 #include "support/gguf_bytes.hpp"
 
 namespace numalease::client {
@@ -11,10 +12,7 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-const policies::Library& shipped() {
-    static const auto library = policies::load({policies::search_path("").front()});
-    return library;
-}
+using test::shipped;
 
 class SizingTest : public testing::Test {
 protected:
