@@ -6,6 +6,7 @@
 
 #include "model/knob.hpp"
 #include "model/lease.hpp"
+#include "model/limits.hpp"
 #include "model/topology.hpp"
 
 namespace numalease::core {
@@ -51,6 +52,8 @@ struct Observed {
     bool loses_masks = false;                  ///< this kernel forgets threads' own affinity when their cpuset changes
     bool systemd = false;                      ///< a systemd manager can confine
     ShieldFacts shield;                        ///< where a request asks for one
+    model::Scheduling scheduling;
+    std::map<unsigned, model::Limits> limits;  ///< by uid; who is not there has none
 };
 
 }  // namespace numalease::core

@@ -193,6 +193,12 @@ Result<void> parse_name(Request& request, std::string_view text) {
     return {};
 }
 
+Result<void> parse_class(Request& request, std::string_view text) {
+    if (text.empty()) return fail(Errc::invalid_request, "a name, like batch, normal or service");
+    request.job_class = text;
+    return {};
+}
+
 Result<void> parse_wait(Request& request, std::string_view text) {
     request.wait = Wait{.forever = text == "forever", .time = Micros(0)};
     if (text == "forever" || text == "no") return {};
@@ -292,6 +298,7 @@ constexpr std::array kFields{
                  [](const Request& r) { return std::string(word_of(kFlags, r.shield)); }},
     RequestField{"isolated", "yes|no", [](Request& r, Text t) { return assign(r.isolated, parse_word(kFlags, t)); },
                  [](const Request& r) { return std::string(word_of(kFlags, r.isolated)); }},
+    RequestField{"class", "NAME", parse_class, [](const Request& r) { return r.job_class; }},
     RequestField{"wait", "TIME|forever|no", parse_wait, wait_text},
     RequestField{"time", "TIME", [](Request& r, Text t) { return assign(r.time, parse_duration(t)); },
                  [](const Request& r) { return r.time ? std::to_string(r.time->count()) + "us" : std::string(); }},

@@ -69,6 +69,7 @@ struct Request {
     bool share = false;     ///< CPUs may be leased to others who share too
     bool shield = false;    ///< nobody else runs on the CPUs while the lease lasts
     bool isolated = false;  ///< CPUs in the kernel's isolcpus= list may be leased
+    std::string job_class = "normal";  ///< of work: a name from the site configuration, or batch, normal, service
     Wait wait;
     std::optional<Micros> time;  ///< ends by itself after this
     Micros grace{
