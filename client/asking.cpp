@@ -7,6 +7,7 @@
 
 #include "client/output.hpp"
 #include "client/sizing.hpp"
+#include "model/levers.hpp"
 
 namespace numalease::client {
 
@@ -19,9 +20,8 @@ namespace {
 /// Fields without an option of their own name and value.
 constexpr std::array<std::string_view, 5> kNoOption{"name", "memory-is-estimate", "command", "required", "wait"};
 constexpr std::array<std::string_view, 3> kFlags{"share", "shield", "isolated"};
-constexpr std::array<std::string_view, 13> kLevers{
-    "memory-max", "socket",     "node",         "near",      "mempolicy",  "weights", "numa-balancing",
-    "thp",        "thp-defrag", "zone-reclaim", "hugepages", "page-cache", "shield"};
+/// What must be had as it was typed, besides the kernel's levers.
+constexpr std::array<std::string_view, 5> kOwnLevers{"memory-max", "socket", "node", "near", "mempolicy"};
 
 constexpr std::string_view kDefaultPolicy = "auto";
 constexpr std::string_view kDefaultWait = "10min";
@@ -219,7 +219,7 @@ private:
 
 }  // namespace
 
-bool is_lever(std::string_view field) { return is_one_of(kLevers, field); }
+bool is_lever(std::string_view field) { return is_one_of(kOwnLevers, field) || model::is_kernel_lever(field); }
 
 void add_request_options(CLI::App& app, Typed& typed) {
     const std::string group = "What to lease";

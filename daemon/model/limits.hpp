@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/units.hpp"
+#include "model/value.hpp"
 
 namespace numalease::model {
 
@@ -19,8 +20,9 @@ struct JobClass {
 
 /// How the queue is served, from the site configuration.
 struct Scheduling {
-    Micros half_life{86'400'000'000};  ///< use so old counts half, in fair share
-    Micros aging{3'600'000'000};       ///< who has waited so long is served by age, whatever its class and user
+    Micros half_life{86'400'000'000};  ///< use so old counts half, in fair share; may be kNever
+    Micros aging{
+        3'600'000'000};  ///< who has waited so long is served by age, whatever its class and user; may be kNever
     std::map<std::string, JobClass> classes{{"batch", {.priority = 0, .time = {}}},
                                             {"normal", {.priority = 10, .time = {}}},
                                             {"service", {.priority = 20, .time = {}}}};
@@ -45,5 +47,15 @@ struct Limits {
 
     bool operator==(const Limits&) const = default;
 };
+
+/// What is not said, and what is never, is left out.
+Dict to_dict(const Scheduling& scheduling);
+Dict to_dict(const Limits& limits);
+
+/// What `limits` does not say is as in `other`. A weight of 0 is not said.
+void fill(Limits& limits, const Limits& other);
+/// The more generous of the two, field by field: of sets all that are in either, of numbers the larger; what one of
+/// them does not say is as in the other.
+void widen(Limits& limits, const Limits& other);
 
 }  // namespace numalease::model

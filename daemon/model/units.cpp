@@ -3,7 +3,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
 
 namespace numalease::model {
 
@@ -95,8 +94,7 @@ Result<Micros> parse_duration(std::string_view text) {
     const auto bad = [&] {
         return fail(Errc::invalid_request, "'" + std::string(text) + "' is not a time like 90s or 2h");
     };
-    // Half of what there is room for: a moment of the boot clock plus any time is still a moment.
-    constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max() / 2);
+    constexpr auto kMax = static_cast<std::uint64_t>(kNever.count());
     std::uint64_t total = 0;
     auto rest = trim(text);
     if (rest.empty()) return bad();

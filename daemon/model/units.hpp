@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,9 @@ Result<Bytes> parse_bytes(std::string_view text);
 
 /// "8G", "1.5G", "260M", "17K", "12": the largest unit of which there is at least one, one decimal at most.
 std::string bytes_text(Bytes bytes);
+
+/// The longest time there is. Half of what there is room for: a moment of a clock plus any time is still a moment.
+inline constexpr Micros kNever{std::numeric_limits<std::int64_t>::max() / 2};
 
 /// Parses a time as systemd writes them: "90s", "2h", "1h 30min", "250ms"; a bare number is seconds.
 /// Errors: invalid_request.  Source: systemd.time(7).

@@ -4,6 +4,8 @@
 #include <array>
 #include <cerrno>
 
+#include "model/levers.hpp"
+
 namespace numalease::service {
 
 namespace {
@@ -46,15 +48,13 @@ std::string action_id(Action action) {
 
 std::vector<Action> actions_of(const Request& request) {
     std::vector<Action> out{Action::acquire};
-    using enum model::Balancing;
-    // `auto` turns balancing off under the local policy, and under no other.
-    const bool balancing = request.numa_balancing == off || request.numa_balancing == on ||
-                           (request.numa_balancing == automatic && request.mempolicy == model::Mempolicy::local);
-    if (balancing || request.thp != "keep" || request.thp_defrag != "keep" || request.zone_reclaim != "keep" ||
-        !request.weights.empty() || request.mempolicy == model::Mempolicy::weighted || !request.hugepages.empty() ||
-        request.page_cache == model::PageCache::reclaim)
-        out.push_back(Action::acquire_kernel_state);
-    if (request.page_cache == model::PageCache::drop) out.push_back(Action::drop_caches);
+    // Two of the levers have an action of their own.
+    const bool drops = request.page_cache == model::PageCache::drop;
+    const auto is_of_kernel_state = [&](const model::KernelLever& lever) {
+        return lever.field != "shield" && !(drops && lever.field == "page-cache") && lever.pulled(request);
+    };
+    if (std::ranges::any_of(model::kernel_levers(), is_of_kernel_state)) out.push_back(Action::acquire_kernel_state);
+    if (drops) out.push_back(Action::drop_caches);
     // Its slice is the system's: units and containers of others will run in it.
     if (!request.name.empty()) out.push_back(Action::manage);
     if (request.shield) out.push_back(Action::shield);

@@ -41,6 +41,7 @@ TEST(Request, EveryFieldComesBackFromItsText) {
                                                                    {"wait", "90s"},
                                                                    {"wait", "forever"},
                                                                    {"wait", "no"},
+                                                                   {"class", "batch"},
                                                                    {"time", "2h"},
                                                                    {"reason", "a benchmark = 100%"},
                                                                    {"command", "llama-server -m x.gguf"},

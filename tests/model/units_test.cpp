@@ -35,6 +35,10 @@ TEST(Units, TimesAreWrittenAsSystemdWritesThem) {
     EXPECT_EQ(parse_duration("1h30min"), Micros(5400'000'000));
     EXPECT_EQ(parse_duration("250ms"), Micros(250'000));
     EXPECT_EQ(parse_duration("1.5s"), Micros(1'500'000));
+    EXPECT_EQ(parse_duration("1d"), std::chrono::days(1));
+    EXPECT_EQ(parse_duration("2weeks 1day 1h"), std::chrono::days(15) + std::chrono::hours(1));
+    EXPECT_EQ(parse_duration(std::to_string(kNever.count()) + "us"), kNever);
+    EXPECT_FALSE(parse_duration(std::to_string(kNever.count() + 1) + "us"));
     for (const std::string text : {"", "s", "5x", "-5s", "1h-", "999999999999999999999s", "300000000000w"})
         EXPECT_FALSE(parse_duration(text)) << text;
 }
