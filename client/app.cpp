@@ -45,6 +45,7 @@ constexpr std::array kVerbs{
             false, 1},
     VerbRow{"stop", add_stop, "end a lease's processes: SIGTERM, a grace time, SIGKILL",
             "numa-leasectl stop c1 --grace 30s", false, 1},
+    VerbRow{"extend", add_extend, "put off the end of a lease that has one", "numa-leasectl extend c1 2h", false, 2},
     VerbRow{"topology", add_topology, "nodes, cores, distances and devices", "numa-leasectl topology", false, 0},
     VerbRow{"knobs", add_knobs, "kernel state that leases change: now, before, and for whom", "numa-leasectl knobs",
             false, 0},

@@ -40,6 +40,7 @@ void add_show(CLI::App& verb, Globals& globals);
 void add_wait(CLI::App& verb, Globals& globals);
 void add_release(CLI::App& verb, Globals& globals);
 void add_stop(CLI::App& verb, Globals& globals);
+void add_extend(CLI::App& verb, Globals& globals);
 void add_topology(CLI::App& verb, Globals& globals);
 void add_knobs(CLI::App& verb, Globals& globals);
 void add_where(CLI::App& verb, Globals& globals);

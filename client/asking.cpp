@@ -33,7 +33,7 @@ bool is_one_of(const Words& words, std::string_view word) {
 }
 
 std::string help_of(std::string_view field) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 22> kHelp{{
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 23> kHelp{{
         {"policy", "a named preset of all that follows (default auto; see policy list)"},
         {"socket", "which sockets, by number or how many"},
         {"node", "which memory nodes, by number or how many"},
@@ -55,6 +55,7 @@ std::string help_of(std::string_view field) {
         {"isolated", "CPUs of the kernel's isolcpus= may be leased"},
         {"class", "what kind of work it is: batch, normal, service, or what the site names; the queue goes by it"},
         {"time", "the lease ends by itself after this"},
+        {"warn", "so long before that its user is told (default 5min), and its processes get this signal: 5min:USR1"},
         {"grace", "kept so long for its unit to start again, or for the next hold (default 30s)"},
     }};
     for (const auto& [name, help] : kHelp)

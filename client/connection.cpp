@@ -121,13 +121,24 @@ Result<void> Connection::release(const std::string& id) {
     return {};
 }
 
+namespace {
+
+Result<void> append_time(sd_bus_message* m, const std::string& id, model::Micros time) {
+    if (const int result = sd_bus_message_append(m, "st", id.c_str(), static_cast<std::uint64_t>(time.count()));
+        result < 0)
+        return fail(Errc::invalid_request, "'" + id.substr(0, 64) + "' is not text", -result);
+    return {};
+}
+
+}  // namespace
+
+Result<Dict> Connection::extend(const std::string& id, model::Micros by) {
+    return dict_of(
+        bus::call(bus_.get(), destination_, bus::kExtend, [&](sd_bus_message* m) { return append_time(m, id, by); }));
+}
+
 Result<void> Connection::stop(const std::string& id, model::Micros grace) {
-    const auto append = [&](sd_bus_message* m) -> Result<void> {
-        if (const int result = sd_bus_message_append(m, "st", id.c_str(), static_cast<std::uint64_t>(grace.count()));
-            result < 0)
-            return fail(Errc::invalid_request, "'" + id.substr(0, 64) + "' is not text", -result);
-        return {};
-    };
+    const auto append = [&](sd_bus_message* m) { return append_time(m, id, grace); };
     const auto reply = bus::call(bus_.get(), destination_, bus::kStop, append, kPatient);
     if (!reply) return std::unexpected(reply.error());
     return {};

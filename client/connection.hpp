@@ -49,6 +49,8 @@ public:
     model::Result<model::Dict> join(const std::string& id) { return ask(bus::kJoin, id); }
     model::Result<void> release(const std::string& id);
     model::Result<void> stop(const std::string& id, model::Micros grace);
+    /// The lease as it then is.
+    model::Result<model::Dict> extend(const std::string& id, model::Micros by);
     model::Result<model::Dict> plan(const model::Dict& request);
     model::Result<model::Dict> lease(const std::string& id) { return ask(bus::kGetLease, id); }
     model::Result<model::Dict> topology() { return ask(bus::kGetTopology); }

@@ -1,3 +1,5 @@
+#include <time.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
 #include <chrono>
@@ -52,6 +54,25 @@ int stop(const Globals& globals, const std::string& id, const std::string& grace
     return done(globals, id, lease, "has ended");
 }
 
+model::Micros boot_time() {
+    timespec now{};
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return std::chrono::duration_cast<model::Micros>(std::chrono::seconds(now.tv_sec) +
+                                                     std::chrono::nanoseconds(now.tv_nsec));
+}
+
+int extend(const Globals& globals, const std::string& id, const std::string& text) {
+    const auto time = model::parse_duration(text);
+    if (!time) return say_failure({Errc::invalid_request, "TIME: " + time.error().detail, 0});
+    auto daemon = reach(globals.endpoint, Need::changing);
+    if (!daemon) return say_failure(daemon.error());
+    const auto lease = daemon->extend(id, *time);
+    if (!lease) return say_failure(lease.error());
+    const auto left = model::Micros(static_cast<std::int64_t>(model::get_number(*lease, "expires"))) - boot_time();
+    const auto rounded = std::chrono::duration_cast<std::chrono::seconds>(left);
+    return done(globals, id, lease, ("ends in " + model::duration_text(rounded)).c_str());
+}
+
 }  // namespace
 
 void add_wait(CLI::App& verb, Globals& globals) {
@@ -66,6 +87,14 @@ void add_release(CLI::App& verb, Globals& globals) {
     const auto id = std::make_shared<std::string>();
     verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.callback([&globals, id] { globals.go = [&globals, id] { return release(globals, *id); }; });
+}
+
+void add_extend(CLI::App& verb, Globals& globals) {
+    const auto id = std::make_shared<std::string>();
+    const auto time = std::make_shared<std::string>();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
+    verb.add_option("TIME", *time, "so much more: 90s, 2h")->required();
+    verb.callback([&globals, id, time] { globals.go = [&globals, id, time] { return extend(globals, *id, *time); }; });
 }
 
 void add_stop(CLI::App& verb, Globals& globals) {

@@ -2,13 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace numalease::weights {
 
@@ -18,45 +17,73 @@ using model::Result;
 
 Result<Source> Source::open(const std::string& file) {
     // Not to wait for a writer, where it is a pipe.
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);
+    constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     Source out;
     out.name_ = file;
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead
-    char first = 0;
-    const iovec byte{.iov_base = &first, .iov_len = 1};
-    // EAGAIN: it would have to be read from the disk.
-    out.file_.get_deleter().was_cached = preadv2(fd, &byte, 1, 0, RWF_NOWAIT) >= 0 || errno != EAGAIN;
-    out.file_.reset(fdopen(fd, "rb"));
-    struct stat facts{};
-    if (!out.file_) {
-        close(fd);
-        return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);
+    out.file_ = ::open(file.c_str(), kFlags | O_DIRECT);
+    if (out.file_ < 0 && errno == EINVAL) {  // a file system without: most have their files in memory anyway
+        out.file_ = ::open(file.c_str(), kFlags);
+        if (out.file_ >= 0) (void)posix_fadvise(out.file_, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead
     }
-    if (fstat(fd, &facts) < 0 || !S_ISREG(facts.st_mode))
-        return fail(Errc::unreadable, "model " + file + ": not a file");
+    struct stat facts{};
+    if (out.file_ < 0 || fstat(out.file_, &facts) < 0)
+        return fail(Errc::unreadable, "model " + file + ": " + std::strerror(errno), errno);
+    if (!S_ISREG(facts.st_mode)) return fail(Errc::unreadable, "model " + file + ": not a file");
     out.size_ = static_cast<model::Bytes>(facts.st_size);
+    out.block_ = std::make_unique<Block>();
     return out;
 }
 
-void Source::Close::operator()(std::FILE* file) const {
-    constexpr off_t kBuffer = 65'536;  // stdio reads that much further at most
-    if (!was_cached)
-        (void)posix_fadvise(fileno(file), 0, std::max<off_t>(0, ftello(file)) + kBuffer, POSIX_FADV_DONTNEED);
-    (void)std::fclose(file);
+Source::Source(Source&& other) noexcept
+    : file_(std::exchange(other.file_, -1)),
+      block_(std::move(other.block_)),
+      block_at_(other.block_at_),
+      in_block_(other.in_block_),
+      name_(std::move(other.name_)),
+      size_(other.size_),
+      offset_(other.offset_),
+      ok_(other.ok_) {}
+
+Source::~Source() {
+    if (file_ >= 0) (void)close(file_);
+}
+
+/// Reads the block that the offset is in.
+bool Source::fill() {
+    block_at_ = offset_ / kBlock * kBlock;
+    in_block_ = 0;
+    while (in_block_ < kBlock) {
+        const auto got =
+            pread(file_, block_->bytes + in_block_, kBlock - in_block_, static_cast<off_t>(block_at_ + in_block_));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        in_block_ += static_cast<std::size_t>(got);
+        // An end that is no multiple of the disk's own block is the end: reading on from there is an error.
+        if (in_block_ % 512 != 0) break;
+    }
+    return offset_ < block_at_ + in_block_;
 }
 
 bool Source::read(void* to, std::size_t count) {
-    ok_ = ok_ && count <= size_ - offset_ && std::fread(to, 1, count, file_.get()) == count;
-    if (ok_) offset_ += count;
+    ok_ = ok_ && count <= size_ - offset_;
+    auto* out = static_cast<std::byte*>(to);
+    while (ok_ && count > 0) {
+        if (offset_ < block_at_ || offset_ >= block_at_ + in_block_) {
+            ok_ = fill();
+            continue;
+        }
+        const auto from = static_cast<std::size_t>(offset_ - block_at_);
+        const auto part = std::min(count, in_block_ - from);
+        std::memcpy(out, block_->bytes + from, part);
+        out += part;
+        offset_ += part;
+        count -= part;
+    }
     return ok_;
 }
 
 bool Source::skip(std::uint64_t count) {
-    // A seek throws away what stdio has read ahead.
-    std::array<char, 256> little{};
-    if (count <= little.size()) return read(little.data(), count);
-    ok_ = ok_ && count <= size_ - offset_ && fseeko(file_.get(), static_cast<off_t>(count), SEEK_CUR) == 0;
+    ok_ = ok_ && count <= size_ - offset_;
     if (ok_) offset_ += count;
     return ok_;
 }

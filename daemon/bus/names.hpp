@@ -18,6 +18,7 @@ inline constexpr const char* kWait = "Wait";                ///< s id, s "active
 inline constexpr const char* kJoin = "Join";                ///< s id → a{sv} lease; the calling process is inside
 inline constexpr const char* kRelease = "Release";          ///< s id
 inline constexpr const char* kStop = "Stop";                ///< s id, t grace µs
+inline constexpr const char* kExtend = "Extend";            ///< s id, t µs more → a{sv} lease
 inline constexpr const char* kPlan = "Plan";                ///< a{sv} request → a{sv} placement
 inline constexpr const char* kListLeases = "ListLeases";    ///< → aa{sv}
 inline constexpr const char* kGetLease = "GetLease";        ///< s id → a{sv}

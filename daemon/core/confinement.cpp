@@ -150,26 +150,27 @@ void Stepper::start_new_run(model::Caller& caller) {
     }
     if (caller.invocation.empty()) return;
     const auto unit = system_service(caller.cgroup);
-    for (auto& [id, other] : state_.leases) {
+    for (const auto& id : state_.leases.where([](const Lease& it) { return !model::is_over(it.state); })) {
+        const auto& other = std::as_const(state_.leases).at(id);
         const auto& it = other.confinement;
-        if (model::is_over(other.state) || it.kind != ConfinementKind::unit || !it.whole_unit || it.unit != unit ||
-            other.caller.invocation.empty() || other.caller.invocation == caller.invocation)
+        if (it.kind != ConfinementKind::unit || !it.whole_unit || it.unit != unit || other.caller.invocation.empty() ||
+            other.caller.invocation == caller.invocation)
             continue;
         if (caller.parent == id) caller.parent.clear();
         caller.allowed_cpus |= other.caller.allowed_cpus;
         caller.allowed_nodes |= other.caller.allowed_nodes;
         if (other.parked) continue;
         if (may_come_back(other))
-            park(other, unit + " was started again");
+            park(state_.leases.edit(id), unit + " was started again");
         else
-            begin_ending(other, unit + " was started again");
+            begin_ending(state_.leases.edit(id), unit + " was started again");
     }
 }
 
 void Stepper::operator()(const OutOfMemory& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || found->second.state != model::LeaseState::active) return;
-    auto& lease = found->second;
+    auto& lease = state_.leases.edit(input.lease);
     auto before = std::exchange(lease.confinement.memory_events, input.events);
     if (input.events.oom_kill < before.oom_kill) before = {};  // the slice of a named lease was made anew
     if (input.events.oom_kill == before.oom_kill) return;

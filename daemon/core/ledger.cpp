@@ -318,7 +318,7 @@ void Stepper::growth_done(Row& row, const LeaseId& id, PoolShare& share, std::ui
     share.got = gained;
     const auto found = state_.leases.find(id);
     if (found == state_.leases.end()) return;
-    auto& lease = found->second;
+    auto& lease = state_.leases.edit(id);
     for (auto& knob : lease.knobs)
         if (knob.key == row.key) knob = {row.key, knob.wanted, knob.prior, std::to_string(share.got), note};
     if (lease.state != LeaseState::preparing || share.got >= share.asked) return;
@@ -361,8 +361,7 @@ void Stepper::stuck(Row& row, std::string why) {
 void Stepper::report(const Row& row, std::string text) {
     text = row.key.text() + ' ' + text;
     for (const auto& id : row.settling)
-        if (const auto lease = state_.leases.find(id); lease != state_.leases.end())
-            lease->second.notes.push_back(text);
+        if (state_.leases.contains(id)) state_.leases.edit(id).notes.push_back(text);
     reports_.push_back({row.key, std::move(text)});
 }
 

@@ -153,6 +153,8 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
     std::erase(state_.queue, lease.id);
+    if (lease.started.boot.count() != 0 && lease.caller.parent.empty())
+        add_use(state_.usage, lease, observed_, now_.boot);
     lease.state = LeaseState::ending;
     lease.reason = std::move(reason);
     lease.in_the_way.clear();
@@ -166,18 +168,18 @@ void Stepper::begin_ending(Lease& lease, std::string reason) {
 /// Its part of every knob, and its children, which are its parent's now. Can be done twice.
 void Stepper::let_everything_go(const Lease& lease) {
     for (auto& [key, row] : state_.ledger) let_go(row, lease.id);
-    for (auto& [id, other] : state_.leases)
-        if (other.caller.parent == lease.id) other.caller.parent = lease.caller.parent;
+    for (const auto& id : state_.leases.where([&](const Lease& it) { return it.caller.parent == lease.id; }))
+        state_.leases.edit(id).caller.parent = lease.caller.parent;
 }
 
 bool Stepper::finish_endings() {
     bool changed = false;
-    for (auto& [id, lease] : state_.leases) {
-        if (lease.state != LeaseState::ending) continue;
-        const auto settles = [&](const auto& item) { return item.second.settling.contains(lease.id); };
-        const auto owns = [&](const auto& op) { return op.second == lease.id; };
+    for (const auto& id : state_.leases.where([](const Lease& it) { return it.state == LeaseState::ending; })) {
+        const auto settles = [&](const auto& item) { return item.second.settling.contains(id); };
+        const auto owns = [&](const auto& op) { return op.second == id; };
         if (std::ranges::any_of(state_.ledger, settles) || std::ranges::any_of(state_.lease_ops, owns)) continue;
         if (state_.unit_retries.contains(id)) continue;
+        auto& lease = state_.leases.edit(id);
         lease.state = lease.failure ? LeaseState::refused : LeaseState::ended;
         lease.ended = now_;
         changed = true;

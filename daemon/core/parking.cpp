@@ -97,8 +97,9 @@ bool Stepper::take_up(const Acquire& input) {
     if (!input.request.name.empty()) return take_up_named(input);
     const auto wanted = choose_confinement(input.caller, {}, observed_.systemd);
     if (wanted.kind != ConfinementKind::unit) return false;
-    for (auto& [id, lease] : state_.leases) {
-        if (!lease.parked || lease.confinement.unit != wanted.unit) continue;
+    for (const auto& id :
+         state_.leases.where([&](const Lease& it) { return it.parked && it.confinement.unit == wanted.unit; })) {
+        auto& lease = state_.leases.edit(id);
         if (lease.caller.uid != input.caller.uid || !leases_the_same(lease.request, input.request)) {
             begin_ending(lease, "the next run of " + wanted.unit + " asks for something else");
             return false;
@@ -122,8 +123,10 @@ bool Stepper::take_up_named(const Acquire& input) {
         return true;
     };
     if (!observed_.systemd) return answer(Errc::unsupported, "name: a named lease needs systemd, whose slice it is");
-    for (auto& [id, lease] : state_.leases) {
-        if (lease.request.name != name || model::is_over(lease.state) || lease.state == LeaseState::ending) continue;
+    for (const auto& id : state_.leases.where([&](const Lease& it) {
+             return it.request.name == name && !model::is_over(it.state) && it.state != LeaseState::ending;
+         })) {
+        auto& lease = state_.leases.edit(id);
         const auto found = observed_.named.find(id);
         const auto facts = found == observed_.named.end() ? NamedFacts{} : found->second;
         if (lease.caller.uid != input.caller.uid)

@@ -82,6 +82,7 @@ std::vector<model::LeaseId> in_the_way_of(const Search& ideal, const View& now) 
     const bool memory_short = !placing::memory_fits(now, memory);
     std::vector<model::LeaseId> out;
     for (const auto& occupant : now.occupancy.occupants) {
+        if (occupant.over) continue;
         const bool on_cores = placing::conflicts(occupant, now.request) && occupant.cpus.intersects(cpus);
         if (on_cores || (memory_short && holds_memory_on(now.observed, occupant, nodes))) out.push_back(occupant.id);
     }
@@ -171,6 +172,7 @@ std::expected<Placement, NoPlace> place(const Observed& observed, const Occupanc
     const auto now = search(observed, occupancy, request, *near, facts, Level::now);
     if (!now) return refuse(now.error());
     if (!now->found.empty()) return placement_of(*now);
+    if (!occupancy.explain) return refuse({Errc::not_now, "no room"});
 
     for (const auto level : {Level::leases_gone, Level::all_gone}) {
         const auto ideal = search(observed, occupancy, request, *near, facts, level);

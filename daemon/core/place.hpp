@@ -15,6 +15,7 @@ struct Occupant {
     model::LeaseId id;
     model::CpuSet cpus;
     bool share = false;                            ///< others who share may use its CPUs
+    bool over = false;                             ///< looked at as if it had ended: what it holds has come back
     std::map<unsigned, model::Bytes> outstanding;  ///< max(0, promise − used) per node
 };
 
@@ -25,6 +26,7 @@ struct Occupancy {
     model::NodeSet allowed_nodes;
     model::CpuSet foreign_cpus;                ///< never leased
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node for the kernel and everybody else
+    bool explain = true;                       ///< where there is no room: what is in the way, and what fits
 };
 
 /// Why there is no placement.

@@ -25,14 +25,14 @@ Bytes available(const View& view, unsigned id, Bytes total, const NodeMemory& me
     const Bytes reserve = view.occupancy.reserve;
     if (view.level == Level::all_gone) return minus(total, reserve);
     Bytes out = add(memory.free, memory.clean_cache);
-    if (view.level == Level::leases_gone) {
-        for (const auto& occupant : view.occupancy.occupants)
+    for (const auto& occupant : view.occupancy.occupants)
+        if (occupant.over || view.level == Level::leases_gone)
             if (const auto used = view.observed.used.find(occupant.id); used != view.observed.used.end())
                 out = add(out, value_at(used->second, id));
-        return minus(std::min(out, total), reserve);
-    }
-    out = minus(out, reserve);
-    for (const auto& occupant : view.occupancy.occupants) out = minus(out, value_at(occupant.outstanding, id));
+    out = minus(std::min(out, total), reserve);
+    if (view.level == Level::leases_gone) return out;
+    for (const auto& occupant : view.occupancy.occupants)
+        if (!occupant.over) out = minus(out, value_at(occupant.outstanding, id));
     return out;
 }
 
@@ -108,7 +108,8 @@ Facts facts_of(const Observed& observed, const Occupancy& occupancy) {
     const auto node_ids = topology.node_ids();
     CpuSet exclusive;
     CpuSet shared;
-    for (const auto& occupant : occupancy.occupants) (occupant.share ? shared : exclusive) |= occupant.cpus;
+    for (const auto& occupant : occupancy.occupants)
+        if (!occupant.over) (occupant.share ? shared : exclusive) |= occupant.cpus;
     Facts out;
     for (const auto& core : topology.cores) {
         // A sibling that is offline now may be back before the lease ends, so it counts as held.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <deque>
 #include <set>
 
 #include "core/stepper.hpp"
@@ -14,6 +15,25 @@ using model::LeaseState;
 namespace {
 
 constexpr model::Micros kQueueRetry{1'000'000};
+constexpr std::size_t kLookedAt = 64;   ///< of those who wait, for room beside the first
+constexpr std::size_t kRemembered = 8;  ///< kinds of requests that have no room
+
+bool may_wait(const NoPlace& why) {
+    return why.error.code == Errc::not_now || (why.error.code == Errc::quota && !why.in_the_way.empty());
+}
+
+/// What decides whether there is room.
+bool asks_the_same(const Lease& one, const Lease& other) {
+    const auto bare = [](model::Request request) {
+        request.command.clear();
+        request.reason.clear();
+        request.wait = {};
+        request.time.reset();
+        return request;
+    };
+    return one.caller.uid == other.caller.uid && one.caller.allowed_cpus == other.caller.allowed_cpus &&
+           one.caller.allowed_nodes == other.caller.allowed_nodes && bare(one.request) == bare(other.request);
+}
 
 NoPlace no(Errc code, std::string detail, std::vector<LeaseId> in_the_way = {}) {
     return {.error = {code, std::move(detail)}, .in_the_way = std::move(in_the_way)};
@@ -31,37 +51,41 @@ std::map<unsigned, model::Bytes> outstanding(const Lease& lease, const Observed&
     return out;
 }
 
-std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease) const {
+std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease, const World& world) const {
     Occupancy occupancy{.allowed_cpus = lease.caller.allowed_cpus,
                         .allowed_nodes = lease.caller.allowed_nodes,
                         .foreign_cpus = observed_.foreign_cpus,
-                        .reserve = observed_.reserve};
+                        .reserve = observed_.reserve,
+                        .explain = world.explain};
     const auto parent = state_.leases.find(lease.caller.parent);
     if (parent != state_.leases.end()) {
         const auto& bounds = parent->second.placement;
         occupancy.allowed_cpus &= bounds.cpus;
         occupancy.allowed_nodes &= bounds.nodes;
     }
-    for (const auto& [id, other] : state_.leases) {
+    const auto add = [&](const Lease& other) {
         // A child lives inside its parent: only siblings are in each other's way.
-        if (!model::occupies(other.state) || id == lease.id || other.caller.parent != lease.caller.parent) continue;
-        occupancy.occupants.push_back({.id = id,
+        if (!model::occupies(other.state) || other.id == lease.id || other.caller.parent != lease.caller.parent) return;
+        occupancy.occupants.push_back({.id = other.id,
                                        .cpus = other.placement.cpus,
                                        .share = other.request.share,
+                                       .over = world.over.contains(other.id),
                                        .outstanding = outstanding(other, observed_)});
-    }
+    };
+    for (const auto& [id, other] : state_.leases) add(other);
+    for (const auto* other : world.beside) add(*other);
     return place(observed_, occupancy, lease.request);
 }
 
 std::expected<model::Placement, NoPlace> Stepper::plan(Lease lease) const {
     if (auto missing = missing_lever(lease.request)) return std::unexpected(NoPlace{.error = std::move(*missing)});
+    if (auto refusal = limit_refusal(lease)) return std::unexpected(NoPlace{.error = std::move(*refusal)});
     if (auto refusal = shield_refusal(lease)) return std::unexpected(NoPlace{.error = std::move(*refusal)});
-    auto placement = try_place(lease);
-    if (!placement) return placement;
-    choose_weights(lease, *placement);
-    if (auto levers = agree_on_levers(lease, *placement); !levers) return std::unexpected(std::move(levers.error()));
-    placement->why.insert(placement->why.end(), lease.notes.begin(), lease.notes.end());
-    return placement;
+    auto choice = choose(std::move(lease));
+    if (!choice) return std::unexpected(std::move(choice.error()));
+    auto& placement = choice->placement;
+    placement.why.insert(placement.why.end(), choice->lease.notes.begin(), choice->lease.notes.end());
+    return std::move(placement);
 }
 
 void Stepper::operator()(const Acquire& input) {
@@ -87,82 +111,135 @@ void Stepper::operator()(const Acquire& input) {
         if (parent != state_.leases.end() && parent->second.state == LeaseState::active) break;
         lease.caller.parent = parent == state_.leases.end() ? LeaseId() : parent->second.caller.parent;
     }
+    if (auto refusal = limit_refusal(lease)) {
+        refusal_ = std::move(refusal);
+        return;
+    }
     if (auto refusal = shield_refusal(lease)) {
         refusal_ = std::move(refusal);
         return;
     }
-    const auto ahead = lease.caller.parent.empty() && !state_.queue.empty();
-    auto answer = ahead ? std::unexpected(no(Errc::not_now, state_.queue.front() + " is first in the queue",
-                                             {state_.queue.front()}))
-                        : admit(lease);
-    if (ahead)
-        if (const auto possible = try_place(lease); !possible && possible.error().error.code != Errc::not_now)
-            answer = std::unexpected(possible.error());
-    if (!answer) {
-        auto& why = answer.error();
-        const auto waits = lease.request.wait.forever || lease.request.wait.time.count() > 0;
-        // A lease that is ending holds no CPUs any more, but perhaps still memory.
-        const bool ending = std::ranges::any_of(
-            state_.leases, [](const auto& item) { return item.second.state == LeaseState::ending; });
-        const bool can_end =
-            (!why.in_the_way.empty() || ending) &&
-            std::ranges::none_of(why.in_the_way, [&](const LeaseId& id) { return is_ancestor(id, lease); });
-        why.error.detail += blockers_text(why.in_the_way);
-        if (!why.fits_now.empty()) why.error.detail += "; fits now: " + why.fits_now;
-        if (why.error.code == Errc::not_now && can_end && !waits) why.error.detail += "; or wait: --wait=forever";
-        if (why.error.code != Errc::not_now || !waits || !can_end) {
-            refusal_ = why.error;
+    acquired_ = lease.id;
+    const bool others_wait = lease.caller.parent.empty() && !state_.queue.empty();
+    auto choice = choose(lease);
+    if (choice && !others_wait) {
+        state_.next_id += 1;
+        return give(std::move(*choice));
+    }
+    std::optional<NoPlace> why;
+    if (!choice) why = std::move(choice.error());
+    bool told = false;
+    if (others_wait && (!why || may_wait(*why))) {
+        // Whether it goes before those who wait, or beside them, is for the queue to say.
+        const auto id = lease.id;
+        state_.queue.push_back(id);
+        state_.leases.add(lease);
+        serve_queue();
+        const auto& now = std::as_const(state_.leases).at(id);
+        if (now.state != LeaseState::queued) {
+            state_.next_id += 1;
             return;
         }
-        lease.reason = why.error.detail;
-        lease.in_the_way = {why.error.detail};
-        state_.queue.push_back(lease.id);
+        if (!why) {
+            const auto text = now.in_the_way.empty() ? "others wait before it" : now.in_the_way.front();
+            why = no(Errc::not_now, text, {state_.queue.front()});
+            told = true;
+        }
+        std::erase(state_.queue, id);
+        state_.leases.erase(id);
     }
-    state_.next_id += 1;
-    acquired_ = lease.id;
-    state_.leases.emplace(lease.id, std::move(lease));
+    if (wait_for_room(std::move(lease), std::move(*why), told)) state_.next_id += 1;
 }
 
-std::expected<void, NoPlace> Stepper::admit(Lease& lease) {
-    auto placement = try_place(lease);
+/// Puts it into the queue, or refuses it: at once where nothing that can end is in its way, or it does not wait.
+bool Stepper::wait_for_room(Lease lease, NoPlace why, bool told) {
+    const auto& wait = lease.request.wait;
+    const bool waits = wait.forever || wait.time.count() > 0;
+    // A lease that is ending holds no CPUs any more, but perhaps still memory.
+    const bool ending =
+        std::ranges::any_of(state_.leases, [](const auto& item) { return item.second.state == LeaseState::ending; });
+    const bool can_end =
+        (!why.in_the_way.empty() || ending) &&
+        std::ranges::none_of(why.in_the_way, [&](const LeaseId& id) { return is_ancestor(id, lease); });
+    if (!told) why.error.detail += blockers_text(why.in_the_way);
+    if (!why.fits_now.empty()) why.error.detail += "; fits now: " + why.fits_now;
+    if (may_wait(why) && can_end && !waits) why.error.detail += "; or wait: --wait=forever";
+    if (!may_wait(why) || !waits || !can_end) {
+        acquired_.clear();
+        refusal_ = std::move(why.error);
+        return false;
+    }
+    lease.reason = why.error.detail;
+    lease.in_the_way = {why.error.detail};
+    state_.queue.push_back(lease.id);
+    state_.leases.add(std::move(lease));
+    return true;
+}
+
+/// What the lease would get in this world. Changes nothing.
+std::expected<Choice, NoPlace> Stepper::choose(Lease lease, const World& world) const {
+    auto placement = try_place(lease, world);
+    const auto& most = limits_of(lease.caller.uid).cores;
+    if (placement && most && placement->cores > *most && !lease.request.cores) {
+        lease.request.cores = most;
+        lease.notes.push_back("cores: " + std::to_string(*most) + ", the most for uid " +
+                              std::to_string(lease.caller.uid) + " here");
+        placement = try_place(lease, world);
+    }
     if (!placement) return std::unexpected(std::move(placement.error()));
-    auto refusal = page_cache_refusal(lease, placement->nodes);
-    if (refusal && model::is_required(lease.request, "page-cache"))
-        return std::unexpected(NoPlace{.error = std::move(*refusal)});
-    // Last: these leave notes. What was chosen for a lease that goes on waiting is chosen again.
-    auto chosen = lease;
-    choose_weights(chosen, *placement);
-    auto levers = agree_on_levers(chosen, *placement);
-    if (!levers) return std::unexpected(std::move(levers.error()));
-    lease = std::move(chosen);
-    if (refusal) {  // from a policy: best effort
-        lease.request.page_cache = model::PageCache::keep;
+    if (auto over = over_limit(lease, *placement, world)) return std::unexpected(std::move(*over));
+    if (auto refusal = page_cache_refusal(lease, placement->nodes)) {
+        if (model::is_required(lease.request, "page-cache"))
+            return std::unexpected(NoPlace{.error = std::move(*refusal)});
+        lease.request.page_cache = model::PageCache::keep;  // from a policy: best effort
         lease.notes.push_back(refusal->detail + "; left as it is");
     }
-    begin_preparing(lease, std::move(*placement));
-    for (const auto& lever : *levers)
+    choose_weights(lease, *placement);
+    auto levers = agree_on_levers(lease, *placement, world);
+    if (!levers) return std::unexpected(std::move(levers.error()));
+    return Choice{.lease = std::move(lease), .placement = std::move(*placement), .levers = std::move(*levers)};
+}
+
+void Stepper::give(Choice choice) {
+    std::erase(state_.queue, choice.lease.id);
+    auto& lease = state_.leases[choice.lease.id];
+    lease = std::move(choice.lease);
+    begin_preparing(lease, std::move(choice.placement));
+    for (const auto& lever : choice.levers)
         if (auto wanted = want(lease, lever); !wanted) {  // required ones were looked at before: this one is not
             lease.knobs.push_back({lever.key, lever.value, "", "", wanted.error().detail});
             lease.notes.push_back(lever.key.text() + " skipped: " + wanted.error().detail);
         }
-    return {};
 }
 
-/// The levers that can be pulled now. A required one that others hold at another value blocks; any other is left out.
-std::expected<std::vector<Lever>, NoPlace> Stepper::agree_on_levers(Lease& lease,
-                                                                    const model::Placement& placement) const {
+/// Another value that is held of this knob, and by whom.
+std::pair<std::string, std::vector<LeaseId>> Stepper::wanted_otherwise(const Lever& lever, const World& world) const {
+    std::pair<std::string, std::vector<LeaseId>> out;
+    const auto add = [&](const LeaseId& id, const std::string& value) {
+        if (value == lever.value || world.over.contains(id)) return;
+        out.first = value;
+        out.second.push_back(id);
+    };
+    if (const auto row = state_.ledger.find(lever.key); row != state_.ledger.end())
+        for (const auto& [id, value] : row->second.wants) add(id, value);
+    for (const auto* other : world.beside)
+        for (const auto& it : shared_levers(other->request, other->placement, observed_))
+            if (it.key == lever.key) add(other->id, it.value);
+    return out;
+}
+
+/// The levers that can be pulled in this world. A required one that others hold at another value blocks; any other is
+/// left out.
+std::expected<std::vector<Lever>, NoPlace> Stepper::agree_on_levers(Lease& lease, const model::Placement& placement,
+                                                                    const World& world) const {
     std::vector<Lever> out;
     std::vector<std::string> skipped;
     for (auto& lever : shared_levers(lease.request, placement, observed_)) {
-        const auto row = state_.ledger.find(lever.key);
-        if (row == state_.ledger.end() || row->second.wants.empty() ||
-            row->second.wants.begin()->second == lever.value) {
+        const auto [held, holders] = wanted_otherwise(lever, world);
+        if (holders.empty()) {
             out.push_back(std::move(lever));
             continue;
         }
-        std::vector<LeaseId> holders;
-        for (const auto& [id, value] : row->second.wants) holders.push_back(id);
-        const auto& held = row->second.wants.begin()->second;
         const auto text = lever.key.text() + ": held at " + held + ", asked for " + lever.value;
         if (lever.required) return std::unexpected(no(Errc::not_now, text, holders));
         skipped.push_back(text + blockers_text(holders) + "; left as it is");
@@ -228,37 +305,70 @@ std::optional<Error> Stepper::page_cache_refusal(const Lease& lease, const model
     return std::nullopt;
 }
 
-void Stepper::serve_queue() {
-    bool blocked = false;
-    std::size_t position = 0;
+/// Those inside another's lease: what is theirs to take is nobody else's.
+void Stepper::serve_nested() {
     const auto waiting = state_.queue;
     for (const auto& id : waiting) {
-        auto& lease = state_.leases.at(id);
-        const bool nested = !lease.caller.parent.empty();
-        if (!nested) ++position;
-        if (!nested && blocked) {
-            lease.in_the_way = {"position " + std::to_string(position) + ", behind " + waiting.front()};
-            continue;
-        }
-        const auto answer = admit(lease);
-        if (answer) {
-            std::erase(state_.queue, id);
-            continue;
-        }
-        const auto& why = answer.error();
-        const auto on_ancestor = [&](const LeaseId& blocker) { return is_ancestor(blocker, lease); };
-        if (why.error.code != Errc::not_now || std::ranges::any_of(why.in_the_way, on_ancestor)) {
-            auto error = why.error;
-            error.detail += blockers_text(why.in_the_way);
-            refuse(lease, error);
-            continue;
-        }
-        lease.in_the_way = {why.error.detail + blockers_text(why.in_the_way) +
-                            (why.fits_now.empty() ? "" : "; fits now: " + why.fits_now)};
-        // No lease is in the way, something else is (memory of other programs): nothing will tell when it has gone.
-        if (why.in_the_way.empty()) state_.queue_retry_at = now_.boot + kQueueRetry;
-        if (!nested) blocked = true;
+        const auto& lease = std::as_const(state_.leases).at(id);
+        if (lease.caller.parent.empty()) continue;
+        auto choice = choose(lease);
+        if (choice)
+            give(std::move(*choice));
+        else
+            blocked(id, std::move(choice.error()));
     }
+}
+
+void Stepper::serve_queue() {
+    serve_nested();
+    std::optional<Expected> reservation;
+    LeaseId first;
+    std::deque<Lease> failed;  // a request like one that has no room has none either
+    for (const auto& id : order_of(state_, observed_, now_.boot, kLookedAt)) {
+        const Lease lease = std::as_const(state_.leases).at(id);
+        if (std::ranges::any_of(failed, [&](const Lease& it) { return asks_the_same(it, lease); })) {
+            tell(id, "behind " + first);
+            continue;
+        }
+        auto choice = choose(lease);
+        if (choice && (!reservation || !delays(*reservation, std::as_const(state_.leases).at(first), *choice))) {
+            give(std::move(*choice));
+            continue;
+        }
+        if (choice) {
+            tell(id, "behind " + first + ", which it would delay" +
+                         (lease.request.time ? "" : "; with an end, --time, it might go before it"));
+            continue;
+        }
+        // What only the user's own limits are in the way of does not hold up others.
+        const bool own = choice.error().error.code == Errc::quota;
+        if (!blocked(id, std::move(choice.error())) || own) continue;
+        if (first.empty()) first = id;
+        if (!reservation) reservation = when(lease, {});
+        failed.push_front(lease);
+        if (failed.size() > kRemembered) failed.pop_back();
+    }
+}
+
+/// Says why it waits; false where it does not wait any more.
+bool Stepper::blocked(const LeaseId& id, NoPlace why) {
+    const Lease lease = std::as_const(state_.leases).at(id);
+    const auto on_ancestor = [&](const LeaseId& blocker) { return is_ancestor(blocker, lease); };
+    if (!may_wait(why) || std::ranges::any_of(why.in_the_way, on_ancestor)) {
+        why.error.detail += blockers_text(why.in_the_way);
+        refuse(state_.leases.edit(id), why.error);
+        return false;
+    }
+    tell(id, why.error.detail + blockers_text(why.in_the_way) +
+                 (why.fits_now.empty() ? "" : "; fits now: " + why.fits_now));
+    // No lease is in the way, something else is (memory of other programs): nothing will tell when it has gone.
+    if (why.in_the_way.empty()) state_.queue_retry_at = now_.boot + kQueueRetry;
+    return true;
+}
+
+void Stepper::tell(const LeaseId& id, std::string why) {
+    const auto& now = std::as_const(state_.leases).at(id).in_the_way;
+    if (now.size() != 1 || now.front() != why) state_.leases.edit(id).in_the_way = {std::move(why)};
 }
 
 void Stepper::refuse(Lease& lease, const Error& error) {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <limits>
 
 #include "core/stepper.hpp"
 
@@ -17,6 +19,7 @@ constexpr std::string_view kLease = "lease";
 constexpr std::string_view kRow = "row";
 constexpr std::string_view kCounter = "counter";
 constexpr std::string_view kNextId = "next_id";
+constexpr std::string_view kUsage = "usage";
 
 /// The part of a lease that is kept: over is gone, and what blocks a queued one is derived anew. Without those that are
 /// just so in `other`, which are most.
@@ -24,6 +27,7 @@ std::map<model::LeaseId, Lease> durable_leases(const State& state, const State& 
     std::map<model::LeaseId, Lease> out;
     for (const auto& [id, lease] : state.leases) {
         if (model::is_over(lease.state)) continue;
+        if (state.leases.shares(other.leases, id)) continue;
         if (const auto same = other.leases.find(id); same != other.leases.end() && same->second == lease) continue;
         auto& kept = out[id] = lease;
         kept.in_the_way.clear();
@@ -108,6 +112,12 @@ std::vector<Record> changes(const State& from, const State& to) {
     diff(
         out, kRow, from.ledger, to.ledger, [](const auto& key) { return key.text(); },
         [](const Row& row) { return to_dict(row); });
+    diff(
+        out, kUsage, from.usage, to.usage, [](unsigned uid) { return std::to_string(uid); },
+        [](const Usage& usage) {
+            return Dict{{"node_seconds", static_cast<std::uint64_t>(std::llround(usage.node_seconds))},
+                        {"at", static_cast<std::uint64_t>(usage.at.count())}};
+        });
     return out;
 }
 
@@ -126,6 +136,16 @@ State replay(const std::vector<Record>& records, std::vector<std::string>& ignor
         };
         if (record.type == kCounter && record.key == kNextId) {
             state.next_id = std::max(state.next_id, get_number(record.body, "value", 1));
+        } else if (record.type == kUsage) {
+            const auto uid = model::parse_unsigned(record.key, "uid", std::numeric_limits<unsigned>::max());
+            if (!uid)
+                ignore(uid.error().detail);
+            else if (record.gone)
+                state.usage.erase(static_cast<unsigned>(*uid));
+            else
+                state.usage[static_cast<unsigned>(*uid)] = {
+                    .node_seconds = static_cast<double>(get_number(record.body, "node_seconds")),
+                    .at = model::Micros(get_number(record.body, "at"))};
         } else if (record.type == kLease) {
             if (record.gone) {
                 state.leases.erase(record.key);

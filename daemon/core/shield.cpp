@@ -108,7 +108,7 @@ void Stepper::shield_done(Lease& lease) {
 void Stepper::operator()(const ShieldChanged& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || found->second.state != LeaseState::active) return;
-    auto& lease = found->second;
+    auto& lease = state_.leases.edit(input.lease);
     auto& shield = lease.confinement.shield;
     if (shield.kind == ShieldKind::none || shield.problem == input.problem) return;
     shield.in_force = input.problem.empty();

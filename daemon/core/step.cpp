@@ -14,7 +14,24 @@ using model::LeaseState;
 
 namespace {
 
-constexpr model::Micros kExpiryGrace{10'000'000};
+/// When somebody is to be told that a lease with an end is about to end.
+model::Micros warning_of(const Lease& lease) {
+    return *lease.expires - std::min(lease.request.warn.before, (*lease.expires - lease.started.boot) / 10);
+}
+
+/// When a lease must be looked at, if nothing happens before.
+std::optional<model::Micros> deadline_of(const Lease& lease) {
+    std::optional<model::Micros> out;
+    const auto at = [&](model::Micros when) { out = out ? std::min(*out, when) : when; };
+    if (lease.parked) at(lease.parked->boot + lease.request.grace);
+    if (lease.state == LeaseState::queued && !lease.request.wait.forever)
+        at(lease.queued.boot + lease.request.wait.time);
+    if (lease.state == LeaseState::active && lease.expires) {
+        at(*lease.expires);
+        if (!lease.warned && lease.signals_sent == 0) at(warning_of(lease));
+    }
+    return out;
+}
 
 }  // namespace
 
@@ -28,7 +45,7 @@ void Stepper::operator()(const Join& input) {
         return;
     }
     // The caller stays: it is what the lease is named after, and where its unit is read from.
-    std::erase_if(found->second.holders,
+    std::erase_if(state_.leases.edit(input.lease).holders,
                   [&](const model::Process& it) { return std::ranges::find(input.dead, it) != input.dead.end(); });
     const auto op = lease_op(input.lease);
     state_.joins[op] = input.process;
@@ -38,7 +55,7 @@ void Stepper::operator()(const Join& input) {
 void Stepper::operator()(const HolderGone& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || model::is_over(found->second.state)) return;
-    auto& lease = found->second;
+    auto& lease = state_.leases.edit(input.lease);
     if (lease.state == LeaseState::ending || lease.parked) return;
     if (may_come_back(lease)) return park(lease, why_it_ended(lease, "its last process ended"));
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
@@ -58,7 +75,7 @@ void Stepper::operator()(const Release& input) {
             Error{Errc::in_use, input.lease + ": its processes are still alive; use numa-leasectl stop " + input.lease};
         return;
     }
-    begin_ending(found->second, "released");
+    begin_ending(state_.leases.edit(input.lease), "released");
 }
 
 void Stepper::operator()(const Stop& input) {
@@ -67,7 +84,7 @@ void Stepper::operator()(const Stop& input) {
         refusal_ = Error{Errc::no_such_lease, "no lease " + input.lease};
         return;
     }
-    auto& lease = found->second;
+    auto& lease = state_.leases.edit(input.lease);
     if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) {
         lease.failure = Errc::not_now;
@@ -86,6 +103,21 @@ void Stepper::operator()(const Stop& input) {
     effects_.push_back(Kill{input.lease, SIGTERM});
 }
 
+void Stepper::operator()(const Extend& input) {
+    const auto found = state_.leases.find(input.lease);
+    if (found == state_.leases.end() || found->second.state != LeaseState::active) {
+        refusal_ = Error{Errc::no_such_lease, "no active lease " + input.lease};
+        return;
+    }
+    if (auto refusal = extension_refusal(found->second, input)) {
+        refusal_ = std::move(refusal);
+        return;
+    }
+    auto& lease = state_.leases.edit(input.lease);
+    lease.expires = *lease.expires + input.by;
+    lease.warned = false;
+}
+
 void Stepper::operator()(const Done& input) {
     for (auto& [key, row] : state_.ledger)
         if (row.in_flight && row.op == input.op) {
@@ -97,27 +129,38 @@ void Stepper::operator()(const Done& input) {
 
 void Stepper::operator()(const Tick&) {
     retry_units();
-    for (auto& [id, lease] : state_.leases) {
-        if (lease.state == LeaseState::queued && !lease.request.wait.forever &&
-            lease.queued.boot + lease.request.wait.time <= now_.boot) {
-            const auto why = lease.in_the_way.empty() ? std::string() : ": " + lease.in_the_way.front();
-            refuse(lease, {Errc::not_now, "waited " + model::duration_text(lease.request.wait.time) + why});
-        }
-        if (lease.parked) {
-            look_at_parked(lease);
-            continue;
-        }
-        if (lease.state != LeaseState::active || !lease.expires || *lease.expires > now_.boot) continue;
-        if (lease.signals_sent == 0) {
-            lease.reason = "its time is up";
-            lease.signals_sent = 1;
-            lease.expires = now_.boot + kExpiryGrace;
-            effects_.push_back(Kill{id, SIGTERM});
-        } else {
-            lease.signals_sent = 2;
-            lease.expires.reset();
-            effects_.push_back(Kill{id, SIGKILL});
-        }
+    const auto due = [&](const Lease& it) {
+        const auto when = deadline_of(it);
+        return when && *when <= now_.boot;
+    };
+    for (const auto& id : state_.leases.where(due)) time_has_come(state_.leases.edit(id));
+    for (const auto& id : state_.leases.where([](const Lease& it) { return it.parked.has_value(); }))
+        look_at_parked(state_.leases.edit(id));
+}
+
+/// For a lease whose deadline is over, but for a parked one's.
+void Stepper::time_has_come(Lease& lease) {
+    if (lease.state == LeaseState::queued) {
+        const auto why = lease.in_the_way.empty() ? std::string() : ": " + lease.in_the_way.front();
+        return refuse(lease, {Errc::not_now, "waited " + model::duration_text(lease.request.wait.time) + why});
+    }
+    if (lease.parked || lease.state != LeaseState::active || !lease.expires) return;
+    if (*lease.expires > now_.boot) {
+        lease.warned = true;
+        effects_.push_back(Warn{lease.id, *lease.expires - now_.boot});
+        if (const int signal = model::warning_signal(lease.request.warn.signal); signal != 0)
+            effects_.push_back(Kill{lease.id, signal});
+        return;
+    }
+    if (lease.signals_sent == 0) {
+        lease.reason = "its time is up";
+        lease.signals_sent = 1;
+        lease.expires = now_.boot + kExpiryGrace;
+        effects_.push_back(Kill{lease.id, SIGTERM});
+    } else {
+        lease.signals_sent = 2;
+        lease.expires.reset();
+        effects_.push_back(Kill{lease.id, SIGKILL});
     }
 }
 
@@ -134,7 +177,8 @@ void Stepper::recover_active(Lease& lease, bool alive) {
 }
 
 void Stepper::operator()(const Recover& input) {
-    for (auto& [id, lease] : state_.leases) {
+    for (const auto& id : state_.leases.where([](const Lease& it) { return !model::is_over(it.state); })) {
+        auto& lease = state_.leases.edit(id);
         switch (lease.state) {
             case LeaseState::queued:  // who still waits keeps the place
                 if (!input.alive.contains(id)) refuse(lease, {Errc::not_now, "its caller ended while no daemon ran"});
@@ -161,12 +205,12 @@ void Stepper::operator()(const Recover& input) {
 
 void Stepper::operator()(const Shutdown& input) {
     state_.stopping = true;
-    for (auto& [id, lease] : state_.leases) {
+    for (const auto& id : state_.leases.where([](const Lease& it) { return !model::is_over(it.state); })) {
+        auto& lease = state_.leases.edit(id);
         if (lease.state == LeaseState::queued) {
             if (!input.keeps_leases)
                 refuse(lease, {Errc::not_now, "the daemon is stopping; ask again when it is back"});
-        } else if (!model::is_over(lease.state) &&
-                   !(input.keeps_leases && (lease.state == LeaseState::active || may_come_back(lease)))) {
+        } else if (!(input.keeps_leases && (lease.state == LeaseState::active || may_come_back(lease)))) {
             const bool begun = lease.state != LeaseState::preparing;
             if (!begun) lease.failure = Errc::not_now;
             begin_ending(lease, begun ? "the daemon was stopped; its workload was left running"
@@ -177,16 +221,22 @@ void Stepper::operator()(const Shutdown& input) {
 
 /// Nothing to undo or redo: the kernel narrows a cpuset with its CPUs and widens it again. It only has to be said.
 void Stepper::look_for_offline_cpus() {
-    for (auto& [id, lease] : state_.leases)
-        lease.offline =
-            lease.state == LeaseState::active ? lease.placement.cpus - observed_.topology.online : model::CpuSet();
+    const auto offline = [&](const Lease& it) -> model::CpuSet {
+        if (it.state != LeaseState::active) return {};
+        return it.placement.cpus - observed_.topology.online;
+    };
+    for (const auto& id : state_.leases.where([&](const Lease& it) { return !(offline(it) == it.offline); })) {
+        auto& lease = state_.leases.edit(id);
+        lease.offline = offline(lease);
+    }
 }
 
 Step Stepper::finish() && {
     state_.queue_retry_at.reset();
     for (bool changed = true; changed;) {
         changed = reconcile_rows();
-        for (auto& [id, lease] : state_.leases) changed = advance(lease) || changed;
+        for (const auto& id : state_.leases.where([](const Lease& it) { return it.state == LeaseState::preparing; }))
+            changed = advance(state_.leases.edit(id)) || changed;
         changed = finish_endings() || changed;
         const auto waiting = state_.queue.size();
         if (!state_.stopping) serve_queue();
@@ -249,12 +299,8 @@ std::optional<model::Micros> next_deadline(const State& state) {
         if (retry.at.count() > 0) at(retry.at);
     for (const auto& [id, ask] : state.unit_asks)
         if (ask.op == 0) at(ask.at);
-    for (const auto& [id, lease] : state.leases) {
-        if (lease.parked) at(lease.parked->boot + lease.request.grace);
-        if (lease.state == LeaseState::queued && !lease.request.wait.forever)
-            at(lease.queued.boot + lease.request.wait.time);
-        if (lease.state == LeaseState::active && lease.expires) at(*lease.expires);
-    }
+    for (const auto& [id, lease] : state.leases)
+        if (const auto when = deadline_of(lease)) at(*when);
     return soonest;
 }
 

@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/leases.hpp"
 #include "core/ledger.hpp"
 #include "core/place.hpp"
 #include "model/lease.hpp"
@@ -29,11 +30,20 @@ struct UnitAsk {
     bool operator==(const UnitAsk&) const = default;
 };
 
+/// What a user's leases that are over have used.
+struct Usage {
+    double node_seconds = 0;  ///< as of `at`; it decays
+    model::Micros at{0};      ///< boot clock
+
+    bool operator==(const Usage&) const = default;
+};
+
 /// Everything the daemon knows. A value: `step` returns the next one.
 struct State {
-    std::map<model::LeaseId, model::Lease> leases;
+    Leases leases;
     Ledger ledger;
-    std::vector<model::LeaseId> queue;  ///< FIFO
+    std::vector<model::LeaseId> queue;  ///< as they came; who is served first: order_of()
+    std::map<unsigned, Usage> usage;    ///< by uid
     std::uint64_t next_id = 1;
     std::uint64_t next_op = 1;  ///< not journalled: operations do not survive a restart
     // Not journalled: operations do not survive a restart.
@@ -82,6 +92,12 @@ struct Stop {
     model::Micros grace{0};
     std::string by;  ///< for the reason: "alice", "time is up"
 };
+/// The lease's end is put off.
+struct Extend {
+    model::LeaseId lease;
+    model::Micros by{0};
+    bool may_pass_limits = false;  ///< an administrator: past the site's limits, and past what others have been told
+};
 /// An effect has been performed.
 struct Done {
     std::uint64_t op = 0;
@@ -109,8 +125,8 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input =
-    std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Done, ShieldChanged, Tick, Recover, Shutdown>;
+using Input = std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Extend, Done, ShieldChanged, Tick,
+                           Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,6 +179,11 @@ struct AskUnit {
     std::uint64_t op = 0;
     model::LeaseId lease;
 };
+/// Tell whoever uses the lease that its time is nearly up.
+struct Warn {
+    model::LeaseId lease;
+    model::Micros left{0};
+};
 /// Signal every process of the lease.
 struct Kill {
     model::LeaseId lease;
@@ -170,7 +191,7 @@ struct Kill {
 };
 
 using Effect = std::variant<WriteKnob, ResizePool, CancelResize, DropPageCache, ReclaimNode, InspectUnit, Confine,
-                            Unconfine, AskUnit, Kill>;
+                            Unconfine, AskUnit, Warn, Kill>;
 
 // ── The step ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,9 +2,13 @@
 
 #include <functional>
 
+#include "core/schedule.hpp"
 #include "core/step.hpp"
 
 namespace numalease::core {
+
+/// From SIGTERM to SIGKILL, when a lease's time is up.
+inline constexpr model::Micros kExpiryGrace{10'000'000};
 
 /// One lever a request pulls, with the value resolved for its placement.
 struct Lever {
@@ -55,6 +59,29 @@ std::vector<model::Record> changes(const State& from, const State& to);
 /// What a lease still has to get of its promise, per node.
 std::map<unsigned, model::Bytes> outstanding(const model::Lease& lease, const Observed& observed);
 
+/// Who holds what at some moment: now, but for these.
+struct World {
+    std::set<model::LeaseId> over;            ///< are no more
+    std::vector<const model::Lease*> beside;  ///< have been given, too; each with its placement
+    bool explain = true;                      ///< where there is no room: why
+};
+
+/// What a request gets, before it has it.
+struct Choice {
+    model::Lease lease;  ///< with what was left out or filled in, and notes about it
+    model::Placement placement;
+    std::vector<Lever> levers;
+};
+
+/// When a request fits, and what it waits for.
+struct Expected {
+    World world;                         ///< as it is then
+    std::optional<model::Micros> start;  ///< boot clock; nothing: not known
+    std::vector<model::LeaseId> after;   ///< whose end it waits for
+    bool outside = false;                ///< what is missing is not held by a lease
+    model::Placement placement;          ///< where it would be; empty with `outside`
+};
+
 /// The work of one step: a copy of the state that is changed in place, and what came of it.
 class Stepper {
 public:
@@ -66,6 +93,7 @@ public:
     void operator()(const OutOfMemory& input);
     void operator()(const Release& input);
     void operator()(const Stop& input);
+    void operator()(const Extend& input);
     void operator()(const Done& input);
     void operator()(const ShieldChanged& input);
     void operator()(const Tick& input);
@@ -76,9 +104,10 @@ public:
     Step finish() &&;
 
     /// What stands between a lease and its place: nothing (empty error), or a reason.
-    std::expected<model::Placement, NoPlace> try_place(const model::Lease& lease) const;
+    std::expected<model::Placement, NoPlace> try_place(const model::Lease& lease, const World& world = {}) const;
     /// The same with its levers looked at, too: what an Acquire would meet.
     std::expected<model::Placement, NoPlace> plan(model::Lease lease) const;
+    std::vector<Forecast> forecast(std::size_t most) const;
 
 private:
     // ledger.cpp: rows
@@ -125,6 +154,7 @@ private:
     void lease_op_done(const Done& done);
     void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
     void retry_units();
+    void time_has_come(model::Lease& lease);
     void look_for_offline_cpus();
     void drop_old_ended();
     void take_off(const model::Lease& lease);
@@ -152,16 +182,35 @@ private:
     void shield_done(model::Lease& lease);
 
     // queue.cpp: admission
-    std::expected<void, NoPlace> admit(model::Lease& lease);
+    std::expected<Choice, NoPlace> choose(model::Lease lease, const World& world = {}) const;
+    void give(Choice choice);
+    bool wait_for_room(model::Lease lease, NoPlace why, bool told);
+    std::pair<std::string, std::vector<model::LeaseId>> wanted_otherwise(const Lever& lever, const World& world) const;
     void choose_weights(model::Lease& lease, const model::Placement& placement) const;
-    std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease,
-                                                               const model::Placement& placement) const;
+    std::expected<std::vector<Lever>, NoPlace> agree_on_levers(model::Lease& lease, const model::Placement& placement,
+                                                               const World& world) const;
     std::optional<model::Error> missing_lever(const model::Request& request) const;
     std::optional<model::Error> page_cache_refusal(const model::Lease& lease, const model::NodeSet& nodes) const;
     void serve_queue();
+    void serve_nested();
+    bool blocked(const model::LeaseId& id, NoPlace why);
+    void tell(const model::LeaseId& id, std::string why);
     void refuse(model::Lease& lease, const model::Error& error);
     std::string blockers_text(const std::vector<model::LeaseId>& ids) const;
     bool is_ancestor(const model::LeaseId& candidate, const model::Lease& lease) const;
+
+    // reserve.cpp: when it will fit
+    Expected when(const model::Lease& lease, const std::vector<model::Lease>& beside) const;
+    bool delays(const Expected& reservation, const model::Lease& first, const Choice& choice) const;
+    std::string start_text(const Expected& it) const;
+
+    // limits.cpp: what a user may have
+    std::optional<model::Micros> most_time(const model::Lease& lease) const;
+    std::optional<model::Error> extension_refusal(const model::Lease& lease, const Extend& input) const;
+    const model::Limits& limits_of(unsigned uid) const;
+    std::optional<model::Error> limit_refusal(model::Lease& lease) const;
+    std::optional<NoPlace> over_limit(const model::Lease& lease, const model::Placement& placement,
+                                      const World& world) const;
 
     State state_;
     const State& old_;

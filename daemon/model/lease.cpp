@@ -210,6 +210,7 @@ Dict to_dict(const Lease& lease) {
              {"ended", to_dict(lease.ended)},
              {"oom_kills", lease.oom_kills},
              {"signals_sent", lease.signals_sent},
+             {"warned", lease.warned},
              {"in_the_way", lease.in_the_way}};
     if (lease.failure) out["failure"] = row_of(*lease.failure).bus_name;
     if (lease.expires) out["expires"] = micros(*lease.expires);
@@ -243,6 +244,7 @@ Result<Lease> lease_from_dict(const Dict& dict) {
               .started = instant_of(dict, "started"),
               .ended = instant_of(dict, "ended"),
               .expires = {},
+              .warned = get_flag(dict, "warned"),
               .oom_kills = get_number(dict, "oom_kills"),
               .parked = {},
               .signals_sent = static_cast<unsigned>(get_number(dict, "signals_sent")),

@@ -150,6 +150,7 @@ struct Lease {
     Instant started;
     Instant ended;
     std::optional<Micros> expires;        ///< on the boot clock
+    bool warned = false;                  ///< that it expires soon
     std::uint64_t oom_kills = 0;          ///< of its processes, for want of memory
     std::optional<Instant> parked;        ///< since when nobody holds it; it ends after request.grace
     unsigned signals_sent = 0;            ///< of stop and expiry: 1 SIGTERM, 2 SIGKILL

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 
 namespace numalease::model {
 
@@ -27,6 +28,8 @@ constexpr std::array kPageCache{Word{"keep", PageCache::keep}, Word{"evict", Pag
 constexpr std::array kThp{Word{"keep", 0}, Word{"always", 0}, Word{"madvise", 0}, Word{"never", 0}};
 constexpr std::array kThpDefrag{Word{"keep", 0},          Word{"always", 0},  Word{"defer", 0},
                                 Word{"defer+madvise", 0}, Word{"madvise", 0}, Word{"never", 0}};
+constexpr std::array kWarningSignals{Word{"HUP", SIGHUP},   Word{"INT", SIGINT},   Word{"QUIT", SIGQUIT},
+                                     Word{"USR1", SIGUSR1}, Word{"USR2", SIGUSR2}, Word{"TERM", SIGTERM}};
 constexpr std::array kFlags{Word{"no", false}, Word{"yes", true}};
 
 template <class Words>
@@ -210,6 +213,28 @@ std::string wait_text(const Request& request) {
     return request.wait.time.count() == 0 ? "no" : std::to_string(request.wait.time.count()) + "us";
 }
 
+/// "5min", "5min:USR1".
+Result<void> parse_warn(Request& request, std::string_view text) {
+    const auto colon = text.find(':');
+    auto time = parse_duration(text.substr(0, colon));
+    if (!time) return std::unexpected(time.error());
+    request.warn = {.before = *time, .signal = {}};
+    if (colon == std::string_view::npos) return {};
+    const auto name = text.substr(colon + 1);
+    if (warning_signal(name) == 0) {
+        std::string known;
+        for (const auto& signal : kWarningSignals) known += (known.empty() ? "" : ", ") + std::string(signal.text);
+        return fail(Errc::invalid_request, "'" + std::string(name) + "' is none of " + known);
+    }
+    request.warn.signal = name;
+    return {};
+}
+
+std::string warn_text(const Request& request) {
+    return std::to_string(request.warn.before.count()) + "us" +
+           (request.warn.signal.empty() ? "" : ":" + request.warn.signal);
+}
+
 Result<void> parse_zone_reclaim(Request& request, std::string_view text) {
     constexpr std::uint64_t kAllBits = 7;
     if (text != "keep")
@@ -302,6 +327,7 @@ constexpr std::array kFields{
     RequestField{"wait", "TIME|forever|no", parse_wait, wait_text},
     RequestField{"time", "TIME", [](Request& r, Text t) { return assign(r.time, parse_duration(t)); },
                  [](const Request& r) { return r.time ? std::to_string(r.time->count()) + "us" : std::string(); }},
+    RequestField{"warn", "TIME[:SIGNAL]", parse_warn, warn_text},
     RequestField{"grace", "TIME", [](Request& r, Text t) { return assign(r.grace, parse_duration(t)); },
                  [](const Request& r) { return std::to_string(r.grace.count()) + "us"; }},
     RequestField{"reason", "TEXT",
@@ -381,6 +407,12 @@ Result<Request> request_from_dict(const Dict& dict) {
 
 bool is_required(const Request& request, std::string_view field) {
     return request.required.contains(std::string(field));
+}
+
+int warning_signal(std::string_view name) {
+    for (const auto& signal : kWarningSignals)
+        if (signal.text == name) return signal.value;
+    return 0;
 }
 
 std::string_view text_of(Mempolicy policy) { return word_of(kMempolicies, policy); }

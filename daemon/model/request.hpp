@@ -46,6 +46,14 @@ struct Wait {
     bool operator==(const Wait&) const = default;
 };
 
+/// Of the end of a lease's time. A program that does not know it goes on.
+struct Warning {
+    Micros before{300'000'000};  ///< but at most a tenth of the lease's time
+    std::string signal;          ///< sent to every process of the lease: "USR1"; empty: none
+
+    bool operator==(const Warning&) const = default;
+};
+
 /// What a client asks for: the same names on the command line, in YAML and on the bus.
 struct Request {
     std::string policy;
@@ -66,12 +74,13 @@ struct Request {
     std::string zone_reclaim = "keep";  ///< or an integer
     std::vector<HugepageRequest> hugepages;
     PageCache page_cache = PageCache::keep;
-    bool share = false;     ///< CPUs may be leased to others who share too
-    bool shield = false;    ///< nobody else runs on the CPUs while the lease lasts
-    bool isolated = false;  ///< CPUs in the kernel's isolcpus= list may be leased
+    bool share = false;                ///< CPUs may be leased to others who share too
+    bool shield = false;               ///< nobody else runs on the CPUs while the lease lasts
+    bool isolated = false;             ///< CPUs in the kernel's isolcpus= list may be leased
     std::string job_class = "normal";  ///< of work: a name from the site configuration, or batch, normal, service
     Wait wait;
     std::optional<Micros> time;  ///< ends by itself after this
+    Warning warn;
     Micros grace{
         30'000'000};  ///< how long it is kept for a holder that comes back: a named lease, a unit that restarts
     std::string reason;
@@ -105,6 +114,9 @@ Result<Request> request_from_dict(const Dict& dict);
 
 /// True where `field` is in `required`: its lever must be had.
 bool is_required(const Request& request, std::string_view field);
+
+/// "USR1" → its number; 0 for a name that is not sent as a warning.
+int warning_signal(std::string_view name);
 
 std::string_view text_of(Mempolicy policy);
 std::string_view text_of(Balancing balancing);

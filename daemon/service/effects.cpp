@@ -117,6 +117,15 @@ void Effects::operator()(const core::AskUnit& effect, const core::State& state) 
     confiner_.ask_unit(effect.op, state.leases.at(effect.lease));
 }
 
+void Effects::operator()(const core::Warn& effect, const core::State& state) const {
+    const auto& lease = state.leases.at(effect.lease);
+    log::event(
+        log::Level::warning, log::kWarned,
+        "lease " + effect.lease + " ends in " + model::duration_text(effect.left) +
+            "; for more time: numa-leasectl extend " + effect.lease + " 1h",
+        {{"LEASE", effect.lease}, {"LEASE_UID", std::to_string(lease.caller.uid)}, {"COMMAND", lease.request.command}});
+}
+
 void Effects::operator()(const core::Kill& effect, const core::State& state) const {
     holders_.kill(state.leases.at(effect.lease), effect.signal);
 }

@@ -36,6 +36,7 @@ private:
     void operator()(const core::Confine& effect, const core::State& state) const;
     void operator()(const core::Unconfine& effect, const core::State& state) const;
     void operator()(const core::AskUnit& effect, const core::State& state) const;
+    void operator()(const core::Warn& effect, const core::State& state) const;
     void operator()(const core::Kill& effect, const core::State& state) const;
 
     const Machine& machine_;

@@ -104,7 +104,8 @@ void Holders::watch_memories() {
     const auto watch = [&](const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
         if (used.insert(path).second) watch_memory(path, mask, handler);
     };
-    for (const auto& [lease, has_child] : leases_) {
+    for (const auto& it : leases_) {
+        const auto& lease = *it.lease;
         const auto cgroup = memory_cgroup(lease, machine_);
         if (cgroup.empty() || lease.state != model::LeaseState::active) continue;
         if (lease.confinement.kind == model::ConfinementKind::slice) {  // "/numalease.slice/numalease-NAME.slice"
@@ -136,7 +137,7 @@ void Holders::sync(const core::State& state) {
             continue;
         }
         const bool has_child = parents.contains(id);
-        leases_.push_back({lease, has_child});
+        leases_.push_back({state.leases.share(id), has_child});
         for (const auto& holder : lease.holders) {
             watch(holder);
             processes.emplace(holder.pid, holder.start_time);
@@ -159,7 +160,7 @@ void Holders::sync(const core::State& state) {
     // Both are in the order of the state's ids.
     auto known = before.begin();
     check(those([&](const Watched& it) {
-        while (known != before.end() && known->lease.id < it.lease.id) ++known;
+        while (known != before.end() && known->lease->id < it.lease->id) ++known;
         return known == before.end() || !(*known == it);
     }));
 }
@@ -168,7 +169,7 @@ template <class Matches>
 std::set<model::LeaseId> Holders::those(Matches matches) const {
     std::set<model::LeaseId> out;
     for (const auto& it : leases_)
-        if (matches(it)) out.insert(it.lease.id);
+        if (matches(it)) out.insert(it.lease->id);
     return out;
 }
 
@@ -254,13 +255,13 @@ void Holders::kill(const model::Lease& lease, int signal) const {
 /// A killed process often is a lease's last one, so its cgroup is looked at before its end is told.
 void Holders::look_at_memory(const std::set<model::LeaseId>& ids) {
     for (const auto& id : ids) {
-        const auto found = std::ranges::find_if(leases_, [&](const Watched& it) { return it.lease.id == id; });
-        if (found == leases_.end() || found->lease.state != model::LeaseState::active) continue;
-        const auto cgroup = memory_cgroup(found->lease, machine_);
+        const auto found = std::ranges::find_if(leases_, [&](const Watched& it) { return it.lease->id == id; });
+        if (found == leases_.end() || found->lease->state != model::LeaseState::active) continue;
+        const auto cgroup = memory_cgroup(*found->lease, machine_);
         if (cgroup.empty()) continue;
         const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, cgroup);
         // Fewer than before: its cgroup was made anew, and counts from zero.
-        if (events && events->oom_kill != found->lease.confinement.memory_events.oom_kill)
+        if (events && events->oom_kill != found->lease->confinement.memory_events.oom_kill)
             out_of_memory_({.lease = id, .events = *events});  // may come back here through `sync`
     }
 }
@@ -268,12 +269,13 @@ void Holders::look_at_memory(const std::set<model::LeaseId>& ids) {
 void Holders::check(const std::set<model::LeaseId>& ids) {
     look_at_memory(ids);
     std::vector<model::LeaseId> gone;
-    for (const auto& [lease, has_child] : leases_) {
+    for (const auto& it : leases_) {
+        const auto& lease = *it.lease;
         if (!ids.contains(lease.id)) continue;
         if (lease.confinement.kind == model::ConfinementKind::slice && lease.state == model::LeaseState::active &&
             !is_held(lease))
             watch_cgroup(lease.confinement.cgroup);  // before it is looked at: nothing is missed in between
-        if (!has_child && !reported_.contains(lease.id) && !alive(lease)) gone.push_back(lease.id);
+        if (!it.has_child && !reported_.contains(lease.id) && !alive(lease)) gone.push_back(lease.id);
     }
     reported_.insert(gone.begin(), gone.end());
     for (const auto& id : gone) gone_(id);  // may come back here through `sync`
@@ -286,7 +288,7 @@ int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*e
     it->pidfd = {};      // and a lease may outlive thousands of those that joined it
     auto* self = it->owner;
     self->check(self->those([&](const Watched& of) {
-        return std::ranges::any_of(of.lease.holders, [&](const model::Process& holder) {
+        return std::ranges::any_of(of.lease->holders, [&](const model::Process& holder) {
             const auto found = self->watches_.find({holder.pid, holder.start_time});
             return found != self->watches_.end() && (&found->second == it || !found->second.pidfd);
         });
@@ -307,7 +309,7 @@ int Holders::on_memory(sd_event_source* source, const inotify_event* /*event*/, 
     auto* self = static_cast<Holders*>(data);
     const auto cgroup = self->cgroup_of(source);
     self->look_at_memory(
-        self->those([&](const Watched& it) { return memory_cgroup(it.lease, self->machine_) == cgroup; }));
+        self->those([&](const Watched& it) { return memory_cgroup(*it.lease, self->machine_) == cgroup; }));
     return 0;
 }
 
@@ -321,7 +323,7 @@ int Holders::on_folder(sd_event_source* /*source*/, const inotify_event* /*event
 int Holders::on_cgroup(sd_event_source* source, const inotify_event* /*event*/, void* data) {
     auto* self = static_cast<Holders*>(data);
     const auto cgroup = self->cgroup_of(source);
-    self->check(self->those([&](const Watched& it) { return it.lease.confinement.cgroup == cgroup; }));
+    self->check(self->those([&](const Watched& it) { return it.lease->confinement.cgroup == cgroup; }));
     return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,10 +52,12 @@ private:
         bool stored = false;
     };
     struct Watched {
-        model::Lease lease;  ///< id, state, holders, confinement and caller are looked at
+        std::shared_ptr<const model::Lease> lease;  ///< id, state, holders, confinement and caller are looked at
         bool has_child = false;
 
-        bool operator==(const Watched&) const = default;
+        bool operator==(const Watched& other) const {
+            return has_child == other.has_child && (lease == other.lease || *lease == *other.lease);
+        }
     };
     /// A watch is on an inode: where the file or folder was made again, it is set anew.
     struct FileWatch {

@@ -286,6 +286,26 @@ void Manager::stop(const Held& call) {
     });
 }
 
+void Manager::extend(const Held& call) {
+    const auto id = read_id(call);
+    std::uint64_t time = 0;
+    if (!id) return reply_error(call, id.error());
+    if (sd_bus_message_read(call.get(), "t", &time) < 0 || time > INT64_MAX)
+        return reply_error(call, {Errc::invalid_request, "extend: a time in microseconds"});
+    as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& who) {
+        const auto lease = find_lease(*id);
+        if (!lease) return reply_error(call, lease.error());
+        const bool administrator = who->caller.uid == 0 || who->caller.uid != (*lease)->caller.uid;
+        const auto outcome = parts_.daemon->handle(core::Extend{.lease = (*lease)->id,
+                                                                .by = model::Micros(static_cast<std::int64_t>(time)),
+                                                                .may_pass_limits = administrator});
+        if (outcome.refusal) return reply_error(call, *outcome.refusal);
+        const auto now = find_lease(*id);
+        if (!now) return reply_error(call, now.error());
+        reply_dict(call, to_dict(**now));
+    });
+}
+
 // ── Methods that only look ───────────────────────────────────────────────────────────────────────────────────────
 
 void Manager::wait(const Held& call) {

@@ -76,6 +76,7 @@ private:
     void join(const Held& call);
     void release(const Held& call);
     void stop(const Held& call);
+    void extend(const Held& call);
     void plan(const Held& call);
     void list_leases(const Held& call);
     void get_lease(const Held& call);

@@ -126,6 +126,8 @@ const sd_bus_vtable* Vtables::manager() {
         SD_BUS_METHOD_WITH_NAMES("Release", "s", SD_BUS_PARAM(id), "", , method<&Manager::release>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("Stop", "st", SD_BUS_PARAM(id) SD_BUS_PARAM(grace_usec), "", , method<&Manager::stop>,
                                  kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Extend", "st", SD_BUS_PARAM(id) SD_BUS_PARAM(time_usec), "a{sv}", SD_BUS_PARAM(lease),
+                                 method<&Manager::extend>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("Plan", "a{sv}", SD_BUS_PARAM(request), "a{sv}", SD_BUS_PARAM(placement),
                                  method<&Manager::plan>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("ListLeases", "", , "aa{sv}", SD_BUS_PARAM(leases), method<&Manager::list_leases>,
@@ -182,7 +184,7 @@ void Manager::changed(const core::State& before, const core::State& after, const
     };
     for (const auto& [id, lease] : after.leases) {
         const auto* old = in(before, id);
-        if (old == nullptr || !(*old == lease)) lease_changed(old, &lease);
+        if (old == nullptr || (old != &lease && !(*old == lease))) lease_changed(old, &lease);
     }
     removed_from_ = &before;
     for (const auto& [id, lease] : before.leases)

@@ -66,6 +66,7 @@ public:
     std::size_t actions = 0;                 ///< journal appends and effects so far
     std::optional<std::size_t> crash_after;  ///< die after that many actions
 
+    bool light = false;                         ///< without a journal and its checks
     bool keep_whole_journal = false;            ///< never compacted
     std::optional<std::size_t> cut_journal_at;  ///< die in the append that would pass so many records
 

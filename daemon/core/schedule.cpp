@@ -1,0 +1,170 @@
+#include "core/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <numbers>
+#include <queue>
+
+#include "core/stepper.hpp"
+
+namespace numalease::core {
+
+using model::Lease;
+using model::LeaseId;
+using model::LeaseState;
+using model::Micros;
+
+namespace {
+
+/// What a user holds counts as if it were held for so long already, and each request before another of the same user
+/// as a node for so long: who has nothing yet is before who has something, and nobody's hundredth before anybody's
+/// first.
+constexpr double kCredit = 60;  // s
+
+double seconds(Micros time) { return std::chrono::duration<double>(time).count(); }
+
+/// Node-seconds left of `amount` after `time`.
+double decayed(double amount, double time, double half_life) {
+    return half_life > 0 ? amount * std::exp2(-time / half_life) : 0;
+}
+
+/// Node-seconds of a steady `nodes` over the last `time`, decayed while they were used.
+double of_steady_use(double nodes, double time, double half_life) {
+    if (half_life <= 0) return 0;
+    return nodes * half_life / std::numbers::ln2 * -std::expm1(-time / half_life * std::numbers::ln2);
+}
+
+/// A rough size of what is asked, in nodes, before it has a place.
+double nodes_asked(const model::Request& request, const model::Topology& topology) {
+    using enum model::Choice::Kind;
+    const auto all_nodes = static_cast<double>(std::max<std::size_t>(topology.nodes.size(), 1));
+    if (request.nodes.kind == all || request.sockets.kind == all) return all_nodes;
+    if (request.nodes.kind == list) return request.nodes.items.size();
+    if (request.nodes.kind == any) return request.nodes.count;
+    return 1;
+}
+
+/// One user's turn within a class.
+struct Turn {
+    double used = 0;       ///< for the weight
+    std::size_t next = 0;  ///< place of the user's next request in the queue
+    unsigned uid = 0;
+
+    bool operator>(const Turn& other) const { return std::tie(used, next) > std::tie(other.used, other.next); }
+};
+
+/// One class's requests, user by user, merged so that the user who has least for his weight is next.
+class TakingTurns {
+public:
+    TakingTurns(const State& state, const Observed& observed, const std::map<unsigned, double>& usage)
+        : state_(state), observed_(observed), usage_(usage) {}
+
+    void add(std::size_t at) { by_user_[lease(at).caller.uid].push_back(at); }
+
+    void append_to(std::vector<LeaseId>& out, std::size_t most) {
+        std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
+        for (const auto& [uid, waiting] : by_user_) turns.push({used(uid) / weight(uid), waiting.front(), uid});
+        while (!turns.empty() && out.size() < most) {
+            auto turn = turns.top();
+            turns.pop();
+            auto& waiting = by_user_[turn.uid];
+            out.push_back(state_.queue[waiting.front()]);
+            turn.used += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(turn.uid);
+            waiting.pop_front();
+            if (waiting.empty()) continue;
+            turn.next = waiting.front();
+            turns.push(turn);
+        }
+    }
+
+private:
+    [[nodiscard]] const Lease& lease(std::size_t at) const { return state_.leases.at(state_.queue[at]); }
+    [[nodiscard]] double used(unsigned uid) const {
+        const auto found = usage_.find(uid);
+        return found == usage_.end() ? 0 : found->second;
+    }
+    [[nodiscard]] double weight(unsigned uid) const {
+        const auto found = observed_.limits.find(uid);
+        return found == observed_.limits.end() ? 1 : std::max(found->second.weight, 1U);
+    }
+
+    const State& state_;
+    const Observed& observed_;
+    const std::map<unsigned, double>& usage_;
+    std::map<unsigned, std::deque<std::size_t>> by_user_;
+};
+
+}  // namespace
+
+int priority_of(const model::Request& request, const model::Scheduling& scheduling) {
+    const auto found = scheduling.classes.find(request.job_class);
+    return found == scheduling.classes.end() ? 0 : found->second.priority;
+}
+
+double nodes_of(const Lease& lease, const model::Topology& topology) {
+    if (topology.nodes.empty()) return 0;
+    double memory = 0;
+    for (const auto& node : topology.nodes) memory += static_cast<double>(node.total);
+    double promised = 0;
+    for (const auto& [node, bytes] : lease.placement.promise) promised += static_cast<double>(bytes);
+    const auto of_cores =
+        topology.cores.empty() ? 0 : lease.placement.cores / static_cast<double>(topology.cores.size());
+    return std::max(of_cores, memory > 0 ? promised / memory : 0) * static_cast<double>(topology.nodes.size());
+}
+
+std::map<unsigned, double> usage_by_user(const State& state, const Observed& observed, Micros now) {
+    std::map<unsigned, double> out;
+    for (const auto& [uid, before] : state.usage)
+        out[uid] = decayed(before.node_seconds, seconds(now - before.at), seconds(observed.scheduling.half_life));
+    for (const auto& [id, lease] : state.leases)
+        if (model::occupies(lease.state) && lease.caller.parent.empty())
+            out[lease.caller.uid] += use_of(lease, observed, now) + nodes_of(lease, observed.topology) * kCredit;
+    return out;
+}
+
+double use_of(const Lease& lease, const Observed& observed, Micros now) {
+    if (lease.started.boot.count() == 0) return 0;
+    return of_steady_use(nodes_of(lease, observed.topology), seconds(now - lease.started.boot),
+                         seconds(observed.scheduling.half_life));
+}
+
+void add_use(std::map<unsigned, Usage>& usage, const Lease& lease, const Observed& observed, Micros now) {
+    auto& it = usage[lease.caller.uid];
+    it.node_seconds = decayed(it.node_seconds, seconds(now - it.at), seconds(observed.scheduling.half_life)) +
+                      use_of(lease, observed, now);
+    it.at = now;
+    constexpr double kForgotten = 1;
+    std::erase_if(usage, [&](const auto& item) {
+        return decayed(item.second.node_seconds, seconds(now - item.second.at),
+                       seconds(observed.scheduling.half_life)) < kForgotten;
+    });
+}
+
+std::vector<LeaseId> order_of(const State& state, const Observed& observed, Micros now, std::size_t most) {
+    std::vector<LeaseId> out;
+    const auto usage = usage_by_user(state, observed, now);
+    std::map<int, TakingTurns, std::greater<>> classes;
+    for (std::size_t at = 0; at < state.queue.size(); ++at) {
+        const auto& lease = state.leases.at(state.queue[at]);
+        if (!lease.caller.parent.empty()) continue;
+        if (now - lease.queued.boot >= observed.scheduling.aging) {
+            if (out.size() < most) out.push_back(lease.id);
+            continue;
+        }
+        const auto priority = priority_of(lease.request, observed.scheduling);
+        classes.try_emplace(priority, state, observed, usage).first->second.add(at);
+    }
+    for (auto& [priority, waiting] : classes) waiting.append_to(out, most);
+    return out;
+}
+
+std::optional<Micros> end_of(const Lease& lease, Micros now) {
+    if (lease.state == LeaseState::ending || lease.signals_sent > 1) return now;
+    if (lease.signals_sent == 1 && lease.expires) return std::max(*lease.expires, now);
+    if (lease.expires) return std::max(*lease.expires, now) + kExpiryGrace;
+    if (lease.state == LeaseState::active || !lease.request.time) return std::nullopt;
+    return now + *lease.request.time + kExpiryGrace;
+}
+
+}  // namespace numalease::core
