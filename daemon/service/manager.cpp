@@ -182,7 +182,6 @@ void Manager::as_owner(const Held& call, const LeaseId& id, Known next) {
 }
 
 Result<void> Manager::check_limits(const model::Caller& caller) const {
-    if (caller.uid == 0) return {};
     unsigned leases = 0;
     unsigned queued = 0;
     for (const auto& [id, lease] : parts_.state().leases) {
@@ -190,13 +189,13 @@ Result<void> Manager::check_limits(const model::Caller& caller) const {
         if (model::is_unit(lease.confinement.kind) && lease.caller.cgroup == caller.cgroup) continue;  // to be taken up
         ++(lease.state == LeaseState::queued ? queued : leases);
     }
-    const auto& config = parts_.site->config;
+    const auto& limits = parts_.limits->of(caller.uid);
     const auto reached = [&](unsigned limit, const char* what) {
         return fail(Errc::quota, parts_.accounts->user_name(caller.uid) + " has " + std::to_string(limit) + ' ' + what +
                                      " already, the most allowed here; release one, or wait for one to end");
     };
-    if (leases >= config.max_leases_per_user) return reached(config.max_leases_per_user, "leases");
-    if (queued >= config.max_queued_per_user) return reached(config.max_queued_per_user, "queued requests");
+    if (limits.leases && leases >= *limits.leases) return reached(*limits.leases, "leases");
+    if (limits.queued && queued >= *limits.queued) return reached(*limits.queued, "queued requests");
     return {};
 }
 

@@ -15,6 +15,7 @@
 #include "service/denials.hpp"
 #include "service/holders.hpp"
 #include "service/identity.hpp"
+#include "service/limits.hpp"
 #include "service/observe.hpp"
 #include "service/residency.hpp"
 #include "service/site.hpp"
@@ -37,6 +38,7 @@ public:
         Identifier* identifier = nullptr;
         Authoriser* authoriser = nullptr;
         Accounts* accounts = nullptr;
+        LimitTable* limits = nullptr;
         Denials* denials = nullptr;
         Residencies* residencies = nullptr;
     };
