@@ -47,7 +47,7 @@ struct Limits {
     bool operator==(const Limits&) const = default;
 };
 
-/// What is not said, and what is never, is left out.
+/// What is not said is left out.
 Dict to_dict(const Scheduling& scheduling);
 Dict to_dict(const Limits& limits);
 

@@ -93,7 +93,7 @@ class Site(bed.Case):
         self.assertIn(f'{self.file}:3:1: ', degraded[0])
         self.assertIn('the former stays in force', degraded[0])
         self.assertEqual(self.status()['configuration'], str(self.file))
-        self.assertNotIn('aging', self.status()['scheduling'])
+        self.assertEqual(self.status()['scheduling']['aging'], 2 ** 62 - 1)
         checked = self.check()
         self.assertEqual(checked.returncode, 66)
         self.assertRegex(checked.stderr, f'^numa-leased: {self.file}:3:1: .*\n$')
