@@ -56,6 +56,21 @@ TEST(SiteConfig, WithoutAFileNobodyButRootGoesBeforeAllOthers) {
     EXPECT_THAT(SiteConfig{}.groups, IsEmpty());
 }
 
+TEST(SiteConfig, TheShippedFileHasTheDefaultsInItsComments) {
+    std::ifstream shipped(std::filesystem::path(NUMALEASE_SHIPPED) / "../packaging/numa-lease.yaml");
+    std::string text;
+    for (std::string line; std::getline(shipped, line);)
+        if (line.size() > 1 && (std::islower(static_cast<unsigned char>(line[1])) != 0 || line.starts_with("#  ")))
+            text += line.substr(1) + '\n';
+    const auto config = accepted(text);
+    const SiteConfig defaults;
+    EXPECT_EQ(config.group, defaults.group);
+    EXPECT_EQ(config.reserve, defaults.reserve);
+    EXPECT_EQ(config.scheduling, defaults.scheduling);
+    EXPECT_EQ(config.limits, defaults.limits);
+    EXPECT_EQ(config.users.size() + config.groups.size(), 2U);
+}
+
 TEST(SiteConfig, ReadsHowTheQueueIsServed) {
     const auto config = accepted("scheduling: {half-life: 1w, aging: 30min}\n");
     EXPECT_EQ(config.scheduling.half_life, hours(7 * 24));
