@@ -14,6 +14,8 @@ constexpr unsigned kMostWeight = 10'000;
 constexpr unsigned kMostLeases = 65'536;
 constexpr unsigned kMostGpus = 65'536;
 constexpr std::size_t kLongestAccount = 256;
+constexpr std::size_t kMostClasses = 64;
+constexpr std::size_t kMostGroups = 256;  // each is looked up for each user
 
 /// Words that may stand in a list.
 using Known = std::vector<std::string>;
@@ -34,7 +36,7 @@ public:
     }
 
     void check_known(const Item& item, const std::string& name, std::string_view what, const Known& known) {
-        if (std::ranges::find(known, name) != known.end()) return;
+        if (!ok() || std::ranges::find(known, name) != known.end()) return;
         std::string all;
         for (const auto& one : known) all += (all.empty() ? "" : ", ") + one;
         wrong(item.at, "'" + name.substr(0, 64) + "' is no " + std::string(what) + "; there are: " + all);
@@ -62,8 +64,13 @@ public:
     }
 };
 
+void check_count(SiteReader& reader, const Item& map, std::size_t most) {
+    if (map.items.size() > most) reader.wrong(map.at, map.key + ": more than " + std::to_string(most));
+}
+
 model::Scheduling read_classes(SiteReader& reader, const Item& map, model::Scheduling scheduling) {
     if (map.kind != Item::Kind::map) reader.wrong(map.at, "classes: must be a map, like {batch: {priority: 0}}");
+    check_count(reader, map, kMostClasses);
     for (const auto& one : map.items) {
         if (!SiteReader::is_name(one.key))
             reader.wrong(one.key_at, "'" + one.key.substr(0, 64) + "' is not the name of a class (a-z 0-9 . _ -)");
@@ -156,8 +163,10 @@ Result<SiteConfig> parse_site_config(const std::string& text, const std::string&
     }
     if (const auto* item = later["users"]; item != nullptr)
         config.users = read_accounts(reader, *item, classes, levers);
-    if (const auto* item = later["groups"]; item != nullptr)
+    if (const auto* item = later["groups"]; item != nullptr) {
+        check_count(reader, *item, kMostGroups);
         config.groups = read_accounts(reader, *item, classes, levers);
+    }
     if (!reader.ok()) return std::unexpected(reader.error());
     return config;
 }

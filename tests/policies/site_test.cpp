@@ -183,6 +183,12 @@ TEST(SiteConfig, AHostileFileIsRefusedOnOneLine) {
     std::string many = "users:\n";
     for (std::size_t i = 0; i < kMaxNodes; ++i) many += "  u" + std::to_string(i) + ": {}\n";
     EXPECT_THAT(refusal(many), HasSubstr("more than 10000 values"));
+    for (const auto& [key, most] : {std::pair("classes", 64), {"groups", 256}}) {
+        std::string map = std::string(key) + ":\n";
+        for (int i = 0; i < most; ++i) map += "  n" + std::to_string(i) + ": {}\n";
+        EXPECT_EQ(refusal(map), "accepted");
+        EXPECT_EQ(refusal(map + "  last: {}\n"), "s:2:3: " + std::string(key) + ": more than " + std::to_string(most));
+    }
     EXPECT_THAT(refusal("users: &a {ann: *a}\n"), HasSubstr("not allowed"));
     EXPECT_THAT(refusal("users: {" + std::string(300, 'a') + ": {}}\n"), HasSubstr("is not the name of an account"));
     for (const std::string text : {"users: {\"a\\nb\": {}}\n", "limits: {classes: [\"a\\nb\"]}\n",
