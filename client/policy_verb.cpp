@@ -1,5 +1,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Option.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -21,6 +22,12 @@ namespace {
 
 constexpr std::size_t kMostText = 1U << 20U;
 
+Dict as_dict(const std::vector<std::pair<std::string, std::string>>& fields) {
+    Dict out;
+    for (const auto& [name, text] : fields) out[name] = text;
+    return out;
+}
+
 /// As in the file; empty where the command is just run.
 Dict as_dict(const model::Supervision& run) {
     Dict out;
@@ -32,12 +39,15 @@ Dict as_dict(const model::Supervision& run) {
 }
 
 Dict as_dict(const model::Policy& policy) {
-    Dict fields;
-    for (const auto& [name, text] : policy.fields) fields[name] = text;
     Dict env;
     for (const auto& [name, text] : policy.env) env[name] = text;
-    return {{"name", policy.name}, {"why", policy.why},          {"evidence", policy.evidence}, {"request", fields},
-            {"env", env},          {"run", as_dict(policy.run)}, {"file", policy.file}};
+    return {{"name", policy.name},
+            {"why", policy.why},
+            {"evidence", policy.evidence},
+            {"request", as_dict(policy.fields)},
+            {"env", env},
+            {"run", as_dict(policy.run)},
+            {"file", policy.file}};
 }
 
 Dict as_dict(const model::Engine& engine) {
@@ -135,31 +145,69 @@ Result<std::string> read_text(const std::string& file) {
     return text;
 }
 
-/// An engine is what lies where engines do, or has a key that only they have; everything else is read as a policy.
-bool looks_like_engine(const std::string& file, const std::string& text) {
-    const auto folder = std::filesystem::path(file).parent_path().filename();
-    const auto has = [&](const std::string& key) {
-        return text.starts_with(key) || text.find('\n' + key) != std::string::npos;
+Dict as_dict(const std::map<std::string, model::Limits>& accounts) {
+    Dict out;
+    for (const auto& [name, limits] : accounts) out[name] = to_dict(limits);
+    return out;
+}
+
+Dict as_dict(const policies::SiteConfig& config) {
+    return {{"defaults", as_dict(config.defaults)},
+            {"group", config.group},
+            {"reserve", config.reserve},
+            {"scheduling", to_dict(config.scheduling)},
+            {"limits", to_dict(config.limits)},
+            {"users", as_dict(config.users)},
+            {"groups", as_dict(config.groups)}};
+}
+
+Dict as_dict(const policies::LeaseFile& lease) {
+    return {{"request", as_dict(lease.fields)}, {"engine", lease.engine}, {"model", lease.model}};
+}
+
+/// One of the kinds of file, as what lies where they do is, or what has a key that only they have. The rest are
+/// policies.
+enum class Kind { policy, engine, lease, site };
+Kind kind_of(const std::filesystem::path& file, const std::string& text) {
+    const auto folder = file.parent_path().filename();
+    const auto has_any = [&](std::initializer_list<std::string_view> keys) {
+        return std::ranges::any_of(keys, [&](std::string_view key) {
+            return text.starts_with(key) || text.find('\n' + std::string(key)) != std::string::npos;
+        });
     };
-    return folder == "engines" || has("programs:") || has("options:") || has("folders:") || has("facts:");
+    if (file.filename() == "numa-lease.yaml") return Kind::site;
+    if (folder == "engines") return Kind::engine;
+    if (folder == "leases") return Kind::lease;
+    if (folder == "policies") return Kind::policy;
+    if (has_any({"programs:", "options:", "folders:", "facts:"})) return Kind::engine;
+    if (has_any({"scheduling:", "classes:", "limits:", "users:", "groups:", "group:", "defaults:", "reserve:"}))
+        return Kind::site;
+    if (has_any({"policy:", "engine:", "model:"})) return Kind::lease;
+    return Kind::policy;
+}
+
+template <class File>
+int told(const Globals& globals, const Result<File>& file, const std::string& what) {
+    if (!file) return say_failure(file.error());
+    return print(globals.json ? json_text(as_dict(*file)) : printable(what) + ": ok\n");
 }
 
 int check(const Globals& globals, const std::string& file) {
     const auto text = read_text(file);
     if (!text) return say_failure(text.error());
-    Dict found;
-    if (looks_like_engine(file, *text)) {
-        const auto engine = policies::parse_engine(*text, file);
-        if (!engine) return say_failure(engine.error());
-        found = as_dict(*engine);
-        if (!globals.json) return print("engine " + printable(engine->name) + ": ok\n");
-    } else {
-        const auto policy = policies::parse_policy(*text, file);
-        if (!policy) return say_failure(policy.error());
-        found = as_dict(*policy);
-        if (!globals.json) return print("policy " + printable(policy->name) + ": ok\n");
+    switch (kind_of(file, *text)) {
+        case Kind::site: return told(globals, policies::parse_site_config(*text, file), "site configuration");
+        case Kind::lease:
+            return told(globals, policies::parse_lease(*text, file),
+                        "lease " + std::filesystem::path(file).stem().string());
+        case Kind::engine: {
+            const auto engine = policies::parse_engine(*text, file);
+            return told(globals, engine, engine ? "engine " + engine->name : "");
+        }
+        case Kind::policy: break;
     }
-    return print(json_text(found));
+    const auto policy = policies::parse_policy(*text, file);
+    return told(globals, policy, policy ? "policy " + policy->name : "");
 }
 
 }  // namespace
@@ -181,7 +229,7 @@ void add_policy(CLI::App& verb, Globals& globals) {
     auto* shown = add("show", "one policy or engine, with its reasons");
     shown->add_option("NAME", *word, "policy or engine")->required();
     shown->callback([&globals, word] { globals.go = [&globals, word] { return show(globals, *word); }; });
-    auto* checked = add("check", "whether a file is a good policy or engine");
+    auto* checked = add("check", "whether a file is a good policy, engine, lease or site configuration");
     checked->add_option("FILE", *word, "YAML file")->required();
     checked->callback([&globals, word] { globals.go = [&globals, word] { return check(globals, *word); }; });
 }

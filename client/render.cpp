@@ -199,6 +199,26 @@ std::string progress_line(const Dict& lease) {
     return why.empty() ? out : out + ": " + why;
 }
 
+/// Where the site says something: how the queue is served, and where limits are from.
+std::string configuration_text(const Dict& status) {
+    const auto file = get_text(status, "configuration");
+    if (file.empty()) return {};
+    const auto time = [](const Dict& dict, const char* key) {
+        return model::duration_text(model::Micros(static_cast<std::int64_t>(get_number(dict, key))));
+    };
+    const auto scheduling = get_dict(status, "scheduling");
+    const auto classes = get_dict(scheduling, "classes");
+    std::string shown;
+    for (const auto& [name, value] : classes) {
+        const auto one = get_dict(classes, name);
+        shown += ", " + name + " has priority " + std::to_string(get_number(one, "priority"));
+        if (one.contains("time")) shown += " for at most " + time(one, "time");
+    }
+    return printable("scheduling: half-life " + time(scheduling, "half_life") + ", aging " + time(scheduling, "aging") +
+                     shown + "; limits: from " + file) +
+           '\n';
+}
+
 std::string status_text(const Dict& status, const Value::Dicts& leases, const Value::Dicts& knobs, std::uint64_t now,
                         std::size_t width) {
     const auto mode = get_text(status, "mode");
@@ -219,6 +239,7 @@ std::string status_text(const Dict& status, const Value::Dicts& leases, const Va
         out += "offline CPUs: " + printable(offline) + '\n';
     if (const auto rivals = get_strings(status, "rivals"); !rivals.empty())
         out += "also tuning this machine: " + printable(joined(rivals)) + '\n';
+    out += configuration_text(status);
     add_lines(out, "degraded: ", get_strings(status, "degraded"));
     return out;
 }

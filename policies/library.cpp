@@ -30,9 +30,9 @@ struct Fd {
 };
 
 /// Reads a regular file of at most kMaxFileBytes. A link, pipe or device is refused without being waited for: these
-/// files may be read as root from a directory that others write.
-Result<std::string> read_file(const std::string& path) {
-    const Fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+/// files may be read as root from a directory that others write. Without O_NOFOLLOW in `flags` a link is followed.
+Result<std::string> read_file(const std::string& path, int flags = O_NOFOLLOW) {
+    const Fd file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags)};
     struct stat facts{};
     if (file.fd < 0 && errno == ELOOP)
         return fail(Errc::unreadable, path + ": a symbolic link; only regular files are read", errno);
@@ -108,6 +108,12 @@ Library load(const std::vector<std::string>& directories) {
         load_into(library.engines, directory + "/engines", parse_engine, library.problems);
     }
     return library;
+}
+
+Result<SiteConfig> load_site_config(const std::string& file) {
+    const auto text = read_file(file, 0);
+    if (!text) return std::unexpected(text.error());
+    return parse_site_config(*text, file);
 }
 
 Result<LeaseFile> load_lease(const std::string& directory, const std::string& name) {

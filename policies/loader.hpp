@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/error.hpp"
+#include "model/limits.hpp"
 #include "model/policy.hpp"
 #include "model/request.hpp"
 
@@ -21,9 +22,13 @@ struct Library {
 struct SiteConfig {
     std::vector<std::pair<std::string, std::string>> defaults;  ///< request fields
     std::string group = "numa-lease";
-    unsigned max_leases_per_user = 256;
-    unsigned max_queued_per_user = 64;
     model::Bytes reserve = 256 * model::kMiB;
+    model::Scheduling scheduling;
+    /// Of everybody but root. To go before all others, as a service does, is not a user's own choice.
+    model::Limits limits{.leases = 256, .queued = 64, .classes = std::set<std::string>{"batch", "normal"}};
+    std::map<std::string, model::Limits>
+        users;  ///< what is said of one: a weight of 0 is not, a time of kNever lifts it
+    std::map<std::string, model::Limits> groups;  ///< the same
 };
 
 /// A lease that units and containers join, /etc/numa-lease/leases/NAME.yaml.
@@ -41,6 +46,9 @@ model::Result<model::Policy> parse_policy(const std::string& text, const std::st
 model::Result<model::Engine> parse_engine(const std::string& text, const std::string& file);
 model::Result<SiteConfig> parse_site_config(const std::string& text, const std::string& file);
 model::Result<LeaseFile> parse_lease(const std::string& text, const std::string& file);
+
+/// The site configuration; a link is followed.  Errors: unreadable; with ENOENT where there is none.
+model::Result<SiteConfig> load_site_config(const std::string& file);
 
 /// The definition of one named lease.  Errors: unreadable; with ENOENT where there is none.
 model::Result<LeaseFile> load_lease(const std::string& directory, const std::string& name);

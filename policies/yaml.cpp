@@ -185,6 +185,14 @@ std::unexpected<model::Error> fail_at(std::string_view file, Position at, const 
                                                     std::to_string(at.column) + ": " + what);
 }
 
+bool says_nothing(const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+        if (const auto first = line.find_first_not_of(" \t\r"); first != std::string::npos && line[first] != '#')
+            return false;
+    return true;
+}
+
 model::Result<Item> read_yaml(const std::string& text, std::string_view file) {
     if (text.size() > kMaxFileBytes) return fail_at(file, {}, "larger than 1 MiB");
     try {

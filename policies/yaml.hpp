@@ -33,6 +33,9 @@ struct Item {
 /// "FILE:LINE:COLUMN: what".
 std::unexpected<model::Error> fail_at(std::string_view file, Position at, const std::string& what);
 
+/// Every line is empty or a comment, as in a file that the package ships.
+bool says_nothing(const std::string& text);
+
 /// Reads one document. Limits are enforced while the parser runs, before anything of that size is built.
 /// Errors: unreadable, for everything that is not one document of maps, lists and text within the limits.
 model::Result<Item> read_yaml(const std::string& text, std::string_view file);

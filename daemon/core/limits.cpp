@@ -115,11 +115,17 @@ std::optional<Error> Stepper::limit_refusal(Lease& lease) const {
         lease.notes.push_back("ends after " + model::duration_text(*most) + ", the most for class " +
                               request.job_class + " here");
     }
-    if (!limits.queued) return std::nullopt;
+    return std::nullopt;
+}
+
+/// For one that would have to wait.
+std::optional<Error> Stepper::queue_refusal(const Lease& lease) const {
+    const auto& most = limits_of(lease.caller.uid).queued;
+    if (!most) return std::nullopt;
     const auto waiting = std::ranges::count_if(state_.queue, [&](const LeaseId& id) {
-        return std::as_const(state_.leases).at(id).caller.uid == lease.caller.uid;
+        return state_.leases.at(id).caller.uid == lease.caller.uid;
     });
-    if (waiting < *limits.queued) return std::nullopt;
+    if (waiting < *most) return std::nullopt;
     return Error{Errc::quota, "uid " + std::to_string(lease.caller.uid) + " has " + std::to_string(waiting) +
                                   " requests in the queue, the most allowed here; wait for one, or cancel one"};
 }

@@ -169,6 +169,11 @@ bool Stepper::wait_for_room(Lease lease, NoPlace why, bool told) {
         refusal_ = std::move(why.error);
         return false;
     }
+    if (auto refusal = queue_refusal(lease)) {
+        acquired_.clear();
+        refusal_ = std::move(refusal);
+        return false;
+    }
     lease.reason = why.error.detail;
     lease.in_the_way = {why.error.detail};
     state_.queue.push_back(lease.id);

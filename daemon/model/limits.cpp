@@ -44,10 +44,9 @@ Dict to_dict(const Scheduling& scheduling) {
         if (job_class.time) one["time"] = as_value(*job_class.time);
         classes[name] = std::move(one);
     }
-    Dict out{{"classes", std::move(classes)}};
-    if (scheduling.half_life != kNever) out["half_life"] = as_value(scheduling.half_life);
-    if (scheduling.aging != kNever) out["aging"] = as_value(scheduling.aging);
-    return out;
+    return {{"half_life", as_value(scheduling.half_life)},
+            {"aging", as_value(scheduling.aging)},
+            {"classes", std::move(classes)}};
 }
 
 Dict to_dict(const Limits& limits) {

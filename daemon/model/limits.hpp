@@ -20,9 +20,8 @@ struct JobClass {
 
 /// How the queue is served, from the site configuration.
 struct Scheduling {
-    Micros half_life{86'400'000'000};  ///< use so old counts half, in fair share; may be kNever
-    Micros aging{
-        3'600'000'000};  ///< who has waited so long is served by age, whatever its class and user; may be kNever
+    Micros half_life{86'400'000'000};  ///< use so old counts half, in fair share; kNever: it does not fade
+    Micros aging{3'600'000'000};       ///< who has waited so long is served by age alone; kNever: nobody is
     std::map<std::string, JobClass> classes{{"batch", {.priority = 0, .time = {}}},
                                             {"normal", {.priority = 10, .time = {}}},
                                             {"service", {.priority = 20, .time = {}}}};
@@ -48,7 +47,7 @@ struct Limits {
     bool operator==(const Limits&) const = default;
 };
 
-/// What is not said, and what is never, is left out.
+/// What is not said is left out.
 Dict to_dict(const Scheduling& scheduling);
 Dict to_dict(const Limits& limits);
 

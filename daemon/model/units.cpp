@@ -119,6 +119,7 @@ Result<Micros> parse_duration(std::string_view text) {
 std::string duration_text(Micros time) {
     constexpr std::array kShown{Unit{"d", kDay},    Unit{"h", 3600 * kSecond}, Unit{"min", 60 * kSecond},
                                 Unit{"s", kSecond}, Unit{"ms", 1'000},         Unit{"us", 1}};
+    if (time == kNever) return "never";
     auto rest = static_cast<std::uint64_t>(time.count() < 0 ? 0 : time.count());
     std::string out;
     int shown = 0;

@@ -32,7 +32,7 @@ inline constexpr Micros kNever{std::numeric_limits<std::int64_t>::max() / 2};
 /// Errors: invalid_request.  Source: systemd.time(7).
 Result<Micros> parse_duration(std::string_view text);
 
-/// "1h 30min", "90s" as "1min 30s", "250ms", "0s".
+/// "1h 30min", "90s" as "1min 30s", "250ms", "0s", "never".
 std::string duration_text(Micros time);
 
 /// Parses an unsigned decimal number below or equal to `max`. Errors: invalid_request naming `what`.

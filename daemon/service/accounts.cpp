@@ -18,27 +18,29 @@ constexpr std::size_t kMostGroupBuffer = 4U << 20U;
 
 }  // namespace
 
-bool is_member(unsigned uid, const std::string& group) {
+std::optional<gid_t> group_id(const std::string& group) {
+    std::vector<char> buffer(kAccountBuffer);
+    ::group entry{};
+    ::group* found = nullptr;
+    const auto look = [&] { return getgrnam_r(group.c_str(), &entry, buffer.data(), buffer.size(), &found); };
+    int got = look();
+    for (; got == ERANGE && buffer.size() < kMostGroupBuffer; got = look())  // its members are all named there
+        buffer.resize(buffer.size() * 2);
+    if (got != 0 || found == nullptr) return std::nullopt;
+    return entry.gr_gid;
+}
+
+std::vector<gid_t> groups_of(unsigned uid) {
     std::vector<char> buffer(kAccountBuffer);
     passwd account{};
     passwd* found = nullptr;
-    if (getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return false;
-    std::vector<char> group_buffer(kAccountBuffer);
-    ::group entry{};
-    ::group* wanted = nullptr;
-    const auto look = [&] {
-        return getgrnam_r(group.c_str(), &entry, group_buffer.data(), group_buffer.size(), &wanted);
-    };
-    int got = look();
-    for (; got == ERANGE && group_buffer.size() < kMostGroupBuffer; got = look())  // its members are all named there
-        group_buffer.resize(group_buffer.size() * 2);
-    if (got != 0 || wanted == nullptr) return false;
+    if (getpwuid_r(uid, &account, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return {};
     int count = 64;
     std::vector<gid_t> groups(static_cast<std::size_t>(count));
     while (getgrouplist(account.pw_name, account.pw_gid, groups.data(), &count) < 0)
         groups.resize(static_cast<std::size_t>(count));
     groups.resize(static_cast<std::size_t>(count));
-    return std::ranges::find(groups, entry.gr_gid) != groups.end();
+    return groups;
 }
 
 std::string user_name(unsigned uid) {
@@ -51,7 +53,9 @@ std::string user_name(unsigned uid) {
 }
 
 bool Accounts::is_member(unsigned uid, const std::string& group) {
-    return members_.get({uid, group}, now().boot, [&] { return service::is_member(uid, group); });
+    const auto id = ids_.get(group, now().boot, [&] { return group_id(group); });
+    const auto& groups = groups_.get(uid, now().boot, [&] { return groups_of(uid); });
+    return id && std::ranges::find(groups, *id) != groups.end();
 }
 
 std::string Accounts::user_name(unsigned uid) {

@@ -1,15 +1,19 @@
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "service/recent.hpp"
 
 namespace numalease::service {
 
-/// Is the account in the group, by the account databases (not by the process's own groups, which a caller cannot prove
-/// over a bus).  Source: getgrouplist(3).
-bool is_member(unsigned uid, const std::string& group);
+/// The groups of an account by the account databases (not the process's own groups, which a caller cannot prove over a
+/// bus). None where there is no such account.  Source: getgrouplist(3).
+std::vector<gid_t> groups_of(unsigned uid);
+std::optional<gid_t> group_id(const std::string& group);
 /// Login name, or the number where there is none.
 std::string user_name(unsigned uid);
 
@@ -21,7 +25,8 @@ public:
 
 private:
     static constexpr model::Micros kKeep{30'000'000};
-    Recent<std::pair<unsigned, std::string>, bool> members_{kKeep};
+    Recent<unsigned, std::vector<gid_t>> groups_{kKeep};
+    Recent<std::string, std::optional<gid_t>> ids_{kKeep};
     Recent<unsigned, std::string> names_{kKeep};
 };
 

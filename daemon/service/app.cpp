@@ -37,10 +37,10 @@ model::Result<void> App::start() {
         if (!locks) return std::unexpected(locks.error());
         locks_.emplace(std::move(*locks));
     }
-    observer_.emplace(*machine_, site_);
+    load_config(site_, options_.config);
+    observer_.emplace(*machine_, site_, [this](unsigned uid) { return limits_.of(uid); });
     if (auto probed = observer_->start(); !probed) return probed;
     if (!options_.read_only) {
-        load_config(site_, options_.config);
         auto replayed = open_journal();
         if (!replayed) return std::unexpected(replayed.error());
         state = std::move(*replayed);

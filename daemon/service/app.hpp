@@ -14,6 +14,7 @@
 #include "service/holders.hpp"
 #include "service/hotplug.hpp"
 #include "service/identity.hpp"
+#include "service/limits.hpp"
 #include "service/manager.hpp"
 #include "service/observe.hpp"
 #include "service/options.hpp"
@@ -50,6 +51,7 @@ private:
     [[nodiscard]] About about() const;
     [[nodiscard]] bool serves_on_bus() const { return bus_ && options_.bus != "none"; }
     [[nodiscard]] bool idle() const;
+    void reload();
     void shut_down();
     void look_for_the_end();
     void finish();
@@ -63,6 +65,8 @@ private:
 
     const Options& options_;
     Site site_;
+    Accounts accounts_;
+    LimitTable limits_{site_, accounts_};
     HandedOver handed_over_;
     std::optional<Machine> machine_;
     std::optional<host::Locks> locks_;
@@ -79,7 +83,6 @@ private:
     std::optional<Effects> effects_;  ///< before the workers: their jobs use it until they are joined
     std::optional<Workers> workers_;
     std::optional<Identifier> identifier_;
-    Accounts accounts_;
     std::optional<Denials> denials_;
     std::optional<Residencies> residencies_;
     std::optional<Authoriser> authoriser_;

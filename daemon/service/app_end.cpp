@@ -8,7 +8,7 @@
 #include "service/app.hpp"
 #include "service/log.hpp"
 
-// How a daemon ends: by a signal, when idle, or when what a dead one left is back.
+// What signals do, and how a daemon ends: by a signal, when idle, or when what a dead one left is back.
 
 namespace numalease::service {
 
@@ -27,12 +27,19 @@ constexpr std::uint64_t kAccuracy = 10'000;
 int App::on_signal(sd_event_source* /*source*/, const signalfd_siginfo* info, void* data) {
     auto* self = static_cast<App*>(data);
     if (info->ssi_signo == SIGHUP) {
-        load_config(self->site_, self->options_.config);
+        self->reload();
         return 0;
     }
     if (!self->daemon_) return sd_event_exit(self->event_.get(), 0);
     self->shut_down();
     return 0;
+}
+
+/// Who waits may have room now, by other limits or in another order.
+void App::reload() {
+    load_config(site_, options_.config);
+    limits_.forget();
+    if (daemon_) daemon_->submit(core::Tick{});
 }
 
 void App::shut_down() {

@@ -28,6 +28,7 @@ inline constexpr std::string_view kDenied = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a08";
 inline constexpr std::string_view kConfinement = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a09";
 inline constexpr std::string_view kOutOfMemory = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0a";
 inline constexpr std::string_view kWarned = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0b";
+inline constexpr std::string_view kConfigured = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0c";
 
 /// Errors: false where `text` is none of debug, info, warning, error.
 bool parse_level(std::string_view text, Level& level);

@@ -181,25 +181,6 @@ void Manager::as_owner(const Held& call, const LeaseId& id, Known next) {
     });
 }
 
-Result<void> Manager::check_limits(const model::Caller& caller) const {
-    if (caller.uid == 0) return {};
-    unsigned leases = 0;
-    unsigned queued = 0;
-    for (const auto& [id, lease] : parts_.state().leases) {
-        if (lease.caller.uid != caller.uid || model::is_over(lease.state)) continue;
-        if (model::is_unit(lease.confinement.kind) && lease.caller.cgroup == caller.cgroup) continue;  // to be taken up
-        ++(lease.state == LeaseState::queued ? queued : leases);
-    }
-    const auto& config = parts_.site->config;
-    const auto reached = [&](unsigned limit, const char* what) {
-        return fail(Errc::quota, parts_.accounts->user_name(caller.uid) + " has " + std::to_string(limit) + ' ' + what +
-                                     " already, the most allowed here; release one, or wait for one to end");
-    };
-    if (leases >= config.max_leases_per_user) return reached(config.max_leases_per_user, "leases");
-    if (queued >= config.max_queued_per_user) return reached(config.max_queued_per_user, "queued requests");
-    return {};
-}
-
 // ── Methods that change something ────────────────────────────────────────────────────────────────────────────────
 
 void Manager::acquire(const Held& call) {
@@ -211,7 +192,6 @@ void Manager::acquire(const Held& call) {
 }
 
 void Manager::grant(const Held& call, const model::Request& request, const std::shared_ptr<Identity>& who) {
-    if (auto limited = check_limits(who->caller); !limited) return reply_error(call, limited.error());
     parts_.holders->adopt(who->caller.process, std::move(who->pidfd));
     const auto outcome = parts_.daemon->handle(core::Acquire{.request = request, .caller = who->caller});
     if (outcome.refusal) return reply_error(call, *outcome.refusal);

@@ -89,7 +89,6 @@ private:
     model::Result<const model::Lease*> read_lease(const Held& call) const;
     model::Result<const model::Lease*> find_lease(const model::LeaseId& id) const;
     model::Result<model::LeaseId> read_id(const Held& call) const;
-    model::Result<void> check_limits(const model::Caller& caller) const;
     void identified(const Held& call, Known next);
     void authorised(const Held& call, const std::shared_ptr<Identity>& who, const std::vector<Action>& actions,
                     std::function<void()> next);

@@ -1,6 +1,7 @@
 #include "service/observe.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "host/knobs.hpp"
 #include "host/partition.hpp"
@@ -16,7 +17,7 @@ namespace {
 constexpr int kScopeDepth = 4;  ///< /user.slice/user-1001.slice/numalease-c1.scope, with one to spare
 
 bool may_place(const core::State& state, const core::Input& input) {
-    if (std::holds_alternative<core::Acquire>(input)) return true;
+    if (std::holds_alternative<core::Acquire>(input) || std::holds_alternative<core::Extend>(input)) return true;
     return std::ranges::any_of(state.leases, [](const auto& item) {
         return item.second.state == model::LeaseState::queued || item.second.state == model::LeaseState::preparing;
     });
@@ -144,13 +145,28 @@ core::ShieldFacts Observer::shield_facts(const core::State& state, const core::I
     return out;
 }
 
+/// Of everybody who has a lease or asks for one.
+std::map<unsigned, model::Limits> Observer::limits(const core::State& state, const core::Input& input) const {
+    std::set<unsigned> users;
+    if (const auto* acquire = std::get_if<core::Acquire>(&input)) users.insert(acquire->caller.uid);
+    for (const auto& [id, lease] : state.leases)
+        if (!model::is_over(lease.state)) users.insert(lease.caller.uid);
+    std::map<unsigned, model::Limits> out;
+    for (const auto uid : users) out.emplace(uid, limits_of_(uid));
+    return out;
+}
+
 core::Observed Observer::observe(const core::State& state, const core::Input& input, bool systemd) {
-    core::Observed out{
-        .topology = topology(), .reserve = site_.config.reserve, .loses_masks = loses_masks_, .systemd = systemd};
+    core::Observed out{.topology = topology(),
+                       .reserve = site_.config.reserve,
+                       .loses_masks = loses_masks_,
+                       .systemd = systemd,
+                       .scheduling = site_.config.scheduling};
     for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
     for (const auto& [id, lease] : state.leases)
         if (!lease.request.name.empty() && !model::is_over(lease.state)) out.named[id] = named_facts(lease);
     if (!may_place(state, input)) return out;
+    out.limits = limits(state, input);
     out.shield = shield_facts(state, input);
     for (const auto& node : out.topology.nodes)
         if (const auto memory = host::read_node_memory(machine_.root, node.id))

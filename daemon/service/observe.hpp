@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,10 @@ namespace numalease::service {
 /// Reads the machine around a step: no more than the step can look at, so that an idle daemon reads nothing.
 class Observer {
 public:
-    Observer(const Machine& machine, const Site& site) : machine_(machine), site_(site) {}
+    using LimitsOf = std::function<model::Limits(unsigned uid)>;
+
+    Observer(const Machine& machine, const Site& site, LimitsOf limits_of)
+        : machine_(machine), site_(site), limits_of_(std::move(limits_of)) {}
 
     /// Probes the topology, and finds the numalease scopes that a former daemon left.  Errors: io.
     model::Result<void> start();
@@ -29,11 +33,13 @@ public:
 private:
     [[nodiscard]] core::NamedFacts named_facts(const model::Lease& lease) const;
     [[nodiscard]] core::ShieldFacts shield_facts(const core::State& state, const core::Input& input) const;
+    [[nodiscard]] std::map<unsigned, model::Limits> limits(const core::State& state, const core::Input& input) const;
     [[nodiscard]] model::CpuSet foreign_cpus(const core::State& state) const;
     void find_scopes(const std::string& directory, int depth);
 
     const Machine& machine_;
     const Site& site_;
+    LimitsOf limits_of_;
     model::Topology topology_;
     std::string fingerprint_;
     bool loses_masks_ = false;

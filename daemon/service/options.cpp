@@ -27,6 +27,7 @@ enum Option : int {
     kExitWhenIdle,
     kKeepLeases,
     kRestore,
+    kCheck,
     kIfStopping,
     kReadOnly,
     kServeFd,
@@ -45,6 +46,7 @@ constexpr std::array kOptions{option{"runtime-dir", required_argument, nullptr, 
                               option{"exit-when-idle", no_argument, nullptr, kExitWhenIdle},
                               option{"keep-leases", no_argument, nullptr, kKeepLeases},
                               option{"restore", no_argument, nullptr, kRestore},
+                              option{"check", no_argument, nullptr, kCheck},
                               option{"if-stopping", required_argument, nullptr, kIfStopping},
                               option{"read-only", no_argument, nullptr, kReadOnly},
                               option{"serve-fd", required_argument, nullptr, kServeFd},
@@ -81,6 +83,7 @@ model::Result<void> apply(Options& out, int which, std::string_view value) {
         case kExitWhenIdle: out.exit_when_idle = true; return {};
         case kKeepLeases: out.keep_leases = true; return {};
         case kRestore: out.restore = true; return {};
+        case kCheck: out.check = true; return {};
         case kIfStopping: out.if_stopping = value; return {};
         case kReadOnly: out.read_only = true; return {};
         case kServeFd: return fd_into(out.serve_fd, "--serve-fd");
@@ -147,6 +150,8 @@ std::string usage() {
            "                      there is one)\n"
            "  --socket PATH       peer-to-peer socket (DIR/socket)\n"
            "  --config FILE       site configuration (/etc/numa-lease/numa-lease.yaml)\n"
+           "  --check             say what is wrong with the site configuration, then exit: 0\n"
+           "                      when nothing is\n"
            "  --exit-when-idle    leave once nothing is leased, nothing is to be put back\n"
            "                      and nobody asks\n"
            "  --keep-leases       SIGTERM leaves every lease to the next daemon, as a service\n"

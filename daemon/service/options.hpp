@@ -19,6 +19,7 @@ struct Options {
     bool exit_when_idle = false;
     bool keep_leases = false;  ///< SIGTERM leaves them to the next daemon
     bool restore = false;
+    bool check = false;
     std::string if_stopping;  ///< with restore: only while systemd has a stop job for this unit
     bool read_only = false;
     int serve_fd = -1;

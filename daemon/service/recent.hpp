@@ -24,6 +24,8 @@ public:
         return items_.insert_or_assign(key, Item{.value = make(), .since = now}).first->second.value;
     }
 
+    void clear() { items_.clear(); }
+
 private:
     struct Item {
         Value value;

@@ -25,6 +25,7 @@ bool is_being_stopped(const Options& options) {
 
 int run(const Options& options) {
     if (options.residency) return answer_residency();
+    if (options.check) return check_config(options.config);
     log::start(options.log_level);
     if (!options.if_stopping.empty() && !is_being_stopped(options)) return 0;
     App app(options);

@@ -1,29 +1,38 @@
 #include "service/site.hpp"
 
-#include <fstream>
-#include <sstream>
+#include <cerrno>
+#include <cstdio>
 
 #include "service/log.hpp"
 
 namespace numalease::service {
 
 void load_config(Site& site, const std::string& file) {
-    site.config = {};
-    site.config_problem.clear();
-    std::ifstream in(file);
-    if (!in && errno == ENOENT) return;
-    std::ostringstream text;
-    text << in.rdbuf();
-    if (!in) {
-        site.config_problem = file + ": cannot be read";
-    } else if (auto config = policies::parse_site_config(text.str(), file)) {
-        site.config = std::move(*config);
-        return;
-    } else {
-        site.config_problem = config.error().detail;
+    auto config = policies::load_site_config(file);
+    const bool none = !config && config.error().err == ENOENT;
+    if (!config && !none) {
+        const std::string in_force =
+            site.config_file.empty() ? "the defaults are in force" : "the former stays in force";
+        site.config_problem = config.error().detail + "; " + in_force;
+        return log::event(log::Level::error, log::kDegraded, "the site configuration is not used",
+                          {{"REASON", site.config_problem}});
     }
-    log::event(log::Level::error, log::kDegraded, "the site configuration is not used; defaults are in force",
-               {{"REASON", site.config_problem}});
+    const bool as_before = none && site.config_file.empty();
+    site.config = none ? policies::SiteConfig{} : std::move(*config);
+    site.config_file = none ? "" : file;
+    site.config_problem.clear();
+    if (as_before) return;
+    log::event(
+        log::Level::info, log::kConfigured,
+        none ? "no site configuration any more; the defaults are in force" : "the site configuration is in force",
+        {{"FILE", file}});
+}
+
+int check_config(const std::string& file) {
+    const auto config = policies::load_site_config(file);
+    if (config || config.error().err == ENOENT) return 0;
+    std::fprintf(stderr, "numa-leased: %s\n", config.error().detail.c_str());
+    return model::row_of(config.error().code).exit_status;
 }
 
 }  // namespace numalease::service

@@ -73,6 +73,8 @@ model::Dict status_dict(const core::State& state, const About& about, const Site
             {"pid", static_cast<std::uint64_t>(getpid())},
             {"mode", about.mode},
             {"runtime_dir", about.runtime_directory},
+            {"configuration", site.config_file},
+            {"scheduling", to_dict(site.config.scheduling)},
             {"confinement", confinement},
             {"degraded", degraded},
             {"rivals", rivals},

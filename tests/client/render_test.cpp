@@ -3,6 +3,7 @@
 
 #include "client/render.hpp"
 #include "model/lease.hpp"
+#include "model/limits.hpp"
 #include "model/topology.hpp"
 
 namespace numalease::client {
@@ -108,6 +109,18 @@ TEST(StatusText, NamesKnobsOffTheirPriorAndForWhom) {
               "numa-leased 0.1.0, pid 7, system\nno leases\n"
               "off its prior: numa_balancing is 0, was 2, for c1, c3\n"
               "offline CPUs: 4-7\nalso tuning this machine: numad\ndegraded: no cgroup v2 here\n");
+}
+
+TEST(StatusText, SaysWhatTheSiteSetAndWhere) {
+    const model::Scheduling scheduling{.aging = model::kNever,
+                                       .classes = {{"batch", {.priority = 0, .time = std::chrono::hours(12)}},
+                                                   {"normal", {.priority = 10, .time = {}}}}};
+    Dict status{{"mode", "daemon"}, {"scheduling", to_dict(scheduling)}, {"configuration", ""}};
+    EXPECT_THAT(status_text(status, {}, {}, kNow, 0), Not(HasSubstr("limits")));
+    status["configuration"] = "/etc/x.yaml";
+    EXPECT_THAT(status_text(status, {}, {}, kNow, 0),
+                HasSubstr("scheduling: half-life 1d, aging never, batch has priority 0 for at most 12h, normal has "
+                          "priority 10; limits: from /etc/x.yaml\n"));
 }
 
 TEST(StatusText, SaysThatNoDaemonRuns) {

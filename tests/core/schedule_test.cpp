@@ -179,7 +179,6 @@ TEST_F(Schedule, EveryLimitIsKept) {
          "class: normal is not allowed for you here; allowed: batch"},
         {"policies", {.policies = {{"single-node"}}}, "cores=1", Errc::quota, "policy: none is not allowed"},
         {"levers", {.levers = {{"thp"}}}, "numa-balancing=off", Errc::quota, "numa-balancing is not allowed"},
-        {"queued", {.queued = 0}, "cores=1", Errc::quota, "0 requests in the queue"},
     };
     for (const auto& row : rows) {
         machine.observed.limits[1] = row.limits;
@@ -192,6 +191,17 @@ TEST_F(Schedule, EveryLimitIsKept) {
     machine.observed.limits.clear();
     EXPECT_EQ(machine.acquire("class=urgent", 1), "");
     EXPECT_THAT(machine.last_refusal.detail, HasSubstr("no 'urgent' here; there are batch, normal, service"));
+}
+
+TEST_F(Schedule, SoManyOfAUserMayWait) {
+    machine.observed.limits[1].queued = 1;
+    machine.acquire("node=0");
+    EXPECT_EQ(state_of(machine.acquire("node=0 wait=forever", 1)), LeaseState::queued);
+    EXPECT_EQ(machine.acquire("node=0 wait=forever", 1), "");
+    EXPECT_EQ(machine.last_refusal.code, Errc::quota);
+    EXPECT_THAT(machine.last_refusal.detail, HasSubstr("uid 1 has 1 requests in the queue"));
+    EXPECT_EQ(state_of(machine.acquire("node=0 wait=forever", 2)), LeaseState::queued);
+    EXPECT_TRUE(runs(machine.acquire("node=1 wait=forever", 1))) << "it need not wait";
 }
 
 TEST_F(Schedule, WhoNamesNoCoresGetsAsManyAsAllowed) {

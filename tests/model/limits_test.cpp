@@ -41,11 +41,12 @@ TEST(Limits, AreShownWhereTheyAreSaid) {
                     {"policies", Value::Strings{"", "auto"}}}));
 }
 
-TEST(Scheduling, WhatIsNeverIsNotShown) {
-    Scheduling scheduling{
+TEST(Scheduling, IsShownInMicroseconds) {
+    const Scheduling scheduling{
         .half_life = kNever, .aging = Micros(7), .classes = {{"b", {.priority = 3, .time = hours(1)}}}};
     EXPECT_EQ(to_dict(scheduling),
-              (Dict{{"aging", std::uint64_t{7}},
+              (Dict{{"half_life", static_cast<std::uint64_t>(kNever.count())},
+                    {"aging", std::uint64_t{7}},
                     {"classes", Dict{{"b", Dict{{"priority", 3U}, {"time", std::uint64_t{3'600'000'000}}}}}}}));
 }
 

@@ -47,6 +47,7 @@ TEST(Units, TimesPrintWithTwoUnits) {
     EXPECT_EQ(duration_text(Micros(5400'000'000)), "1h 30min");
     EXPECT_EQ(duration_text(Micros(250'000)), "250ms");
     EXPECT_EQ(duration_text(Micros(0)), "0s");
+    EXPECT_EQ(duration_text(kNever), "never");
     EXPECT_EQ(duration_text(Micros(-5)), "0s");
 }
 

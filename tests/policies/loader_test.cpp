@@ -151,33 +151,6 @@ TEST(Engine, RefusesOptionsThatMakeNoSense) {
     EXPECT_THAT(engine_refusal("programs: a\n"), HasSubstr("programs: must be a list"));
 }
 
-TEST(SiteConfig, ReadsEveryKeyAndKeepsDefaultsForTheRest) {
-    const auto config = parse_site_config(
-        "defaults:\n  wait: 5min\ngroup: llm\nmax-leases-per-user: 3\nmax-queued-per-user: 0\nreserve: 1G\n", "s");
-    ASSERT_TRUE(config) << config.error().detail;
-    EXPECT_THAT(config->defaults, ElementsAre(Pair("wait", "5min")));
-    EXPECT_EQ(config->group, "llm");
-    EXPECT_EQ(config->max_leases_per_user, 3U);
-    EXPECT_EQ(config->max_queued_per_user, 0U);
-    EXPECT_EQ(config->reserve, model::kGiB);
-    EXPECT_EQ(parse_site_config("group: llm\n", "s")->max_leases_per_user, 256U);
-}
-
-TEST(SiteConfig, AFileOfCommentsSaysNothing) {
-    const auto config = parse_site_config("# group: llm\n\n   # reserve: 1G\n", "s");
-    ASSERT_TRUE(config) << config.error().detail;
-    EXPECT_EQ(config->group, "numa-lease");
-    EXPECT_TRUE(parse_site_config("", "s"));
-    EXPECT_FALSE(parse_site_config("# c\n- 1\n", "s"));
-}
-
-TEST(SiteConfig, NamesWhatIsWrong) {
-    EXPECT_EQ(parse_site_config("max-leases-per-user: -1\n", "s").error().detail,
-              "s:1:22: max-leases-per-user: '-1' is not a number up to 65536");
-    EXPECT_THAT(parse_site_config("reserve: 1X\n", "s").error().detail, StartsWith("s:1:10: reserve: "));
-    EXPECT_THAT(parse_site_config("quota: 1\n", "s").error().detail, HasSubstr("unknown key 'quota'"));
-}
-
 TEST(Variables, ExpandOnlyWhatIsKnown) {
     const auto value = [](std::string_view name) {
         return name == "cores" ? std::optional<std::string>("8") : std::nullopt;

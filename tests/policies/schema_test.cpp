@@ -7,6 +7,7 @@
 #include <regex>
 #include <sstream>
 
+#include "model/levers.hpp"
 #include "policies/loader.hpp"
 #include "policies/yaml.hpp"
 
@@ -64,6 +65,10 @@ private:
         if (name == "enum")
             return std::ranges::find(word.items, value.text, &Item::text) != word.items.end() ? "" : wrong("enum");
         if (name == "pattern") return std::regex_search(value.text, std::regex(word.text)) ? "" : wrong("pattern");
+        if (name == "minimum") {
+            const auto number = model::parse_unsigned(value.text, value.key, UINT64_MAX);
+            return number && *number >= std::stoull(word.text) ? "" : wrong("minimum");
+        }
         if (name == "required") return member(value, word.items.front().text) != nullptr ? "" : wrong("required");
         if (name == "anyOf")
             return std::ranges::any_of(word.items, [&](const Item& one) { return objection(one, value).empty(); })
@@ -127,6 +132,11 @@ model::Result<void> engine(const std::string& text) {
     return parsed ? model::Result<void>() : std::unexpected(parsed.error());
 }
 
+model::Result<void> site(const std::string& text) {
+    const auto parsed = parse_site_config(text, "numa-lease.yaml");
+    return parsed ? model::Result<void>() : std::unexpected(parsed.error());
+}
+
 TEST(EditorSchema, HasTheKeysOfTheLoader) {
     const Schema policies("policy.json");
     const Schema engines("engine.json");
@@ -134,6 +144,27 @@ TEST(EditorSchema, HasTheKeysOfTheLoader) {
     EXPECT_THAT(keys_of(member(engines.root(), "properties")), UnorderedElementsAreArray(allowed(engine("no: 1"))));
     EXPECT_THAT(keys_of(member(*member(*member(engines.root(), "definitions"), "option"), "properties")),
                 UnorderedElementsAreArray(allowed(engine("options: {t: {no: 1}}"))));
+    const Schema sites("site.json");
+    EXPECT_THAT(keys_of(member(sites.root(), "properties")), UnorderedElementsAreArray(allowed(site("no: 1"))));
+    const auto* definitions = member(sites.root(), "definitions");
+    EXPECT_THAT(keys_of(member(*member(*definitions, "limits"), "properties")),
+                UnorderedElementsAreArray(allowed(site("limits: {no: 1}"))));
+    EXPECT_THAT(keys_of(member(*member(*definitions, "class"), "properties")),
+                UnorderedElementsAreArray(allowed(site("classes: {batch: {no: 1}}"))));
+    const auto* scheduling = member(*member(sites.root(), "properties"), "scheduling");
+    EXPECT_THAT(keys_of(member(*scheduling, "properties")),
+                UnorderedElementsAreArray(allowed(site("scheduling: {no: 1}"))));
+}
+
+TEST(EditorSchema, HasTheLeversOfTheLoader) {
+    const Schema schema("site.json");
+    const auto* limits = member(*member(schema.root(), "definitions"), "limits");
+    const auto* levers = member(*member(*member(*limits, "properties"), "levers"), "items");
+    std::vector<std::string> words;
+    for (const auto& word : member(*levers, "enum")->items) words.push_back(word.text);
+    std::vector<std::string> known;
+    for (const auto& lever : model::kernel_levers()) known.emplace_back(lever.field);
+    EXPECT_THAT(words, UnorderedElementsAreArray(known));
 }
 
 TEST(EditorSchema, HasTheRequestFieldsThatAFileMayName) {
@@ -141,6 +172,9 @@ TEST(EditorSchema, HasTheRequestFieldsThatAFileMayName) {
     const auto* request = member(*member(schema.root(), "properties"), "request");
     ASSERT_NE(request, nullptr);
     const auto fields = keys_of(member(*request, "properties"));
+    const Schema sites("site.json");
+    EXPECT_THAT(keys_of(member(*member(*member(sites.root(), "properties"), "defaults"), "properties")),
+                UnorderedElementsAreArray(fields));
     EXPECT_THAT(fields, UnorderedElementsAreArray(allowed(policy("request: {no: 1}"))));
     for (const auto& field : model::request_fields()) {
         const auto taken = policy("request: {" + std::string(field.name) + ": '?'}");
@@ -163,6 +197,20 @@ TEST(EditorSchema, EveryShippedFileFits) {
     EXPECT_EQ(files, library.policies.size() + library.engines.size());
 }
 
+TEST(EditorSchema, AConfigurationThatSaysEverythingFits) {
+    const std::string limits =
+        "{weight: 2, cores: 16, nodes: 1, gpus: 0, memory: 64G, hugepages: 8G, leases: 4, queued: 0, time: never,"
+        " classes: [batch, gold], policies: [auto, ''], levers: [thp, hugepages]}";
+    const auto text =
+        "defaults: {wait: 5min, class: gold}\ngroup: llm\nreserve: 1G\n"
+        "scheduling: {half-life: never, aging: 30min}\nclasses: {gold: {priority: 15, time: 12h}}\n"
+        "limits: " +
+        limits + "\ngroups: {lab: " + limits + "}\nusers: {'CORP\\bob': " + limits + "}\n";
+    const auto taken = site(text);
+    EXPECT_TRUE(taken) << taken.error().detail;
+    EXPECT_EQ(Schema("site.json").objection(*read_yaml(text, "")), "");
+}
+
 /// What the loader refuses, the schema refuses too; values that only a table knows (node: 3-1) are not its business.
 TEST(EditorSchema, RefusesAWrongFileAsTheLoaderDoes) {
     const Schema policies("policy.json");
@@ -170,6 +218,30 @@ TEST(EditorSchema, RefusesAWrongFileAsTheLoaderDoes) {
                              "request: {policy: x}", "request: {node: [1]}", "env: [A]", "env: {1A: x}", "- a"}) {
         EXPECT_FALSE(policy(text)) << text;
         EXPECT_NE(policies.objection(*read_yaml(text, "")), "") << text;
+    }
+    const Schema sites("site.json");
+    for (const auto* text : {"quota: 1",
+                             "limits: [a]",
+                             "limits: {cores: -1}",
+                             "limits: {cores: a}",
+                             "limits: {weight: 0}",
+                             "limits: {cpus: 1}",
+                             "limits: {levers: [cores]}",
+                             "limits: {levers: thp}",
+                             "limits: {policies: [../x]}",
+                             "limits: {time: soon}",
+                             "users: [ann]",
+                             "users: {ann: 3}",
+                             "users: {'a:b': {}}",
+                             "groups: {'': {}}",
+                             "scheduling: {aging: later}",
+                             "scheduling: {age: 1h}",
+                             "classes: {batch: 3}",
+                             "classes: {batch: {priority: -1}}",
+                             "classes: {'a b': {}}",
+                             "defaults: {policy: x}"}) {
+        EXPECT_FALSE(site(text)) << text;
+        EXPECT_NE(sites.objection(*read_yaml(text, "")), "") << text;
     }
     const Schema engines("engine.json");
     for (const auto* text : {"programs: a", "program: [a]", "options: [a]", "options: {t: {value: x}}",

@@ -70,9 +70,13 @@ TEST(Authorise, ANamedLeaseIsASliceOfTheSystem) {
 }
 
 TEST(Authorise, MembershipComesFromTheAccountAndAMissingGroupHasNoMembers) {
-    EXPECT_TRUE(is_member(0, "root"));
-    EXPECT_FALSE(is_member(0, "no-such-group-at-all"));
-    EXPECT_FALSE(is_member(4'000'000'000U, "root"));
+    Accounts accounts;
+    for (int again = 0; again < 2; ++again) {
+        EXPECT_TRUE(accounts.is_member(0, "root"));
+        EXPECT_FALSE(accounts.is_member(0, "no-such-group-at-all"));
+        EXPECT_FALSE(accounts.is_member(4'000'000'000U, "root"));
+        EXPECT_FALSE(accounts.is_member(4'000'000'000U, "no-such-group-at-all"));
+    }
     EXPECT_EQ(user_name(0), "root");
     EXPECT_EQ(user_name(4'000'000'000U), "4000000000");
 }

@@ -56,6 +56,14 @@ TEST(Options, AServiceKeepsItsLeasesAndRestoresWhenItIsStopped) {
     EXPECT_EQ(parse({"--restore", "--if-stopping", "numa-leased.service"})->if_stopping, "numa-leased.service");
 }
 
+TEST(Options, AConfigurationIsCheckedByItself) {
+    const auto options = parse({"--check", "--config", "c.yaml"});
+    ASSERT_TRUE(options) << options.error().detail;
+    EXPECT_TRUE(options->check);
+    EXPECT_EQ(options->config, "c.yaml");
+    EXPECT_FALSE(parse({})->check);
+}
+
 TEST(Options, WhatIsWrongIsNamed) {
     const struct {
         std::vector<std::string> words;

@@ -190,7 +190,7 @@ class Others(Case):
     def setUp(self):
         super().setUp()
         config = pathlib.Path(self.runtime_dir) / 'site.yaml'
-        config.write_text(f'group: {grp.getgrgid(65534).gr_name}\nmax-leases-per-user: 2\nmax-queued-per-user: 1\n')
+        config.write_text(f'group: {grp.getgrgid(65534).gr_name}\nlimits: {{leases: 2, queued: 1}}\n')
         self.daemon = self.start_daemon('--config', config)
 
     def test_a_member_of_the_group_gets_a_lease(self):

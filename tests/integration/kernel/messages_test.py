@@ -233,6 +233,31 @@ class Looking(Case):
                 self.assertTrue(self.json(*words))
         self.assertEqual(json.loads(self.ctl('stop', 'c1', '--json').stdout)['state'], 'ended')
 
+    def test_policy_check_knows_every_kind_of_file_by_its_place_or_its_keys(self):
+        folder = pathlib.Path(self.runtime_dir)
+        for name in ('engines', 'leases', 'policies'):
+            (folder / name).mkdir()
+        for name, text, told in (
+            ('numa-lease.yaml', '# reserve: 1G\n', 'site configuration: ok'),
+            ('any.yaml', 'group: llm\nlimits: {cores: 4}\n', 'site configuration: ok'),
+            ('engines/e.yaml', 'facts: [a]\n', 'engine e: ok'), ('any.yaml', 'programs: [x]\n', 'engine any: ok'),
+            ('leases/web.yaml', 'cores: 4\n', 'lease web: ok'), ('any.yaml', 'engine: vllm\n', 'lease any: ok'),
+            ('policies/p.yaml', 'why: x\n', 'policy p: ok'), ('any.yaml', 'request: {cores: 4}\n', 'policy any: ok'),
+        ):
+            with self.subTest(name, text=text):
+                (folder / name).write_text(text)
+                done = self.ctl('policy', 'check', folder / name)
+                self.assertEqual((done.returncode, done.stdout), (0, told + '\n'), done.stderr)
+                self.assertEqual(self.ctl('policy', 'check', '--json', folder / name).returncode, 0)
+        for name, text, place in (
+            ('numa-lease.yaml', 'reserve: 1G\nlimit: {}\n', ":2:1: unknown key 'limit'"),
+            ('any.yaml', 'limits: {classes: [gold]}\n', ":1:20: 'gold' is no class"),
+            ('leases/web.yaml', 'core: 4\n', ":1:1: unknown key 'core'"),
+        ):
+            with self.subTest(name, text=text):
+                (folder / name).write_text(text)
+                self.assert_failure(self.ctl('policy', 'check', folder / name), 66, f'{folder / name}{place}')
+
     def test_status_names_a_knob_off_its_prior_and_for_whom(self):
         self.need(BALANCING)
         harness.write(BALANCING, 1)

@@ -80,15 +80,25 @@ refute test "$(version)" = "$old"
 refute test "$(systemctl show -P MainPID numa-leased)" = "$daemon"
 assert systemctl --quiet is-active numa-leased.service
 assert_eq "$(as_it_was "$job" "${leases[@]}")" "$before" "the lease after the upgrade"
+echo "── a configuration in force, and a wrong one that fails to be reloaded and leaves it so"
+daemon=$(systemctl show -P MainPID numa-leased)
+echo 'limits: {leases: 9}' >/etc/numa-lease/numa-lease.yaml
+assert systemctl reload numa-leased
+wait_for 10 eval 'numa-leasectl status | grep -q "limits: from /etc/numa-lease/numa-lease.yaml"'
+assert numa-leasectl policy check /etc/numa-lease/numa-lease.yaml
+echo 'limits: [' >/etc/numa-lease/numa-lease.yaml
+refute systemctl reload numa-leased
+wait_for 10 eval 'numa-leasectl status | grep -q "numa-lease.yaml:[0-9:]*.*the former stays in force"'
+assert systemctl --quiet is-active numa-leased.service
+assert_eq "$(systemctl show -P MainPID numa-leased)" "$daemon" "the daemon after a failed reload"
 echo "── upgraded with a broken configuration, and with the journal of the version before"
-echo 'max-leases-per-user: [' >/etc/numa-lease/numa-lease.yaml
 assert apt-get -qq -y --allow-downgrades install "$SHARE"/numa-lease_*.deb
 assert_eq "$(version)" "$old" "version"
 assert_eq "$(as_it_was "$job" "${leases[@]}")" "$before" "the lease after the second upgrade"
 echo "$(($(migrated) - moved)) pages of the machine migrated during both, the workload has 16384"
 assert test $(($(migrated) - moved)) -lt 2000
 assert grep -q 'numa-lease.yaml:[0-9]' <(numa-leasectl status)
-assert grep -q 'max-leases' /etc/numa-lease/numa-lease.yaml
+assert grep -q 'limits' /etc/numa-lease/numa-lease.yaml
 
 echo "── removed: the kernel as before, the workloads go on"
 assert apt-get -qq -y remove numa-lease
