@@ -1,6 +1,7 @@
 #include "simulator/simulation.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <queue>
 
 #include "core/place.hpp"
