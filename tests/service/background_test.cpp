@@ -33,13 +33,14 @@ TEST(Background, FinishesWhatItHasAndTakesNoMoreThanItCan) {
     ASSERT_GE(sd_event_new(&event), 0);
     std::atomic<int> run = 0;
     int taken = 0;
+    std::promise<void> gate;
+    std::promise<void> begun;
+    const auto opened = gate.get_future();
     {
         Background background(event);
-        std::promise<void> gate;
-        std::promise<void> begun;
         background.post([&]() -> Background::Then {
             begun.set_value();
-            gate.get_future().wait();
+            opened.wait();
             return {};
         });
         begun.get_future().wait();
