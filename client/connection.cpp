@@ -87,6 +87,25 @@ Result<Value::Dicts> Connection::ask_list(const char* method) {
     return bus::read_dicts(reply->get(), bus::kMaxReplyEntries);
 }
 
+Result<Value::Dicts> Connection::history(unsigned most) {
+    const auto reply = bus::call(bus_.get(), destination_, bus::kHistory, [&](sd_bus_message* m) -> Result<void> {
+        if (const int result = sd_bus_message_append(m, "u", most); result < 0)
+            return fail(Errc::io, "cannot ask", -result);
+        return {};
+    });
+    if (!reply) return std::unexpected(reply.error());
+    return bus::read_dicts(reply->get(), bus::kMaxReplyEntries);
+}
+
+Result<Dict> Connection::ask_holder(const std::string& id, const std::string& text) {
+    const auto append = [&](sd_bus_message* m) -> Result<void> {
+        if (const int result = sd_bus_message_append(m, "ss", id.c_str(), text.c_str()); result < 0)
+            return fail(Errc::invalid_request, "the lease or the text is not UTF-8", -result);
+        return {};
+    };
+    return dict_of(bus::call(bus_.get(), destination_, bus::kAsk, append, kPatient));
+}
+
 Result<Acquired> Connection::acquire(const Dict& request) {
     const auto reply = bus::call(
         bus_.get(), destination_, bus::kAcquire, [&](sd_bus_message* m) { return bus::append_dict(m, request); },

@@ -56,6 +56,12 @@ public:
     model::Result<model::Dict> topology() { return ask(bus::kGetTopology); }
     model::Result<model::Dict> status() { return ask(bus::kGetStatus); }
     model::Result<model::Value::Dicts> leases() { return ask_list(bus::kListLeases); }
+    /// Leases that are over, the newest first.
+    model::Result<model::Value::Dicts> history(unsigned most);
+    /// Who is busy on leased CPUs without a lease; takes a fifth of a second.
+    model::Result<model::Value::Dicts> squatters() { return ask_list(bus::kGetSquatters); }
+    /// A line to who holds a lease.
+    model::Result<model::Dict> ask_holder(const std::string& id, const std::string& text);
     model::Result<model::Value::Dicts> knobs() { return ask_list(bus::kGetKnobs); }
 
     /// What of an open file is in the page cache: model::residency_from_dict.

@@ -9,7 +9,7 @@
 #include "client/output.hpp"
 #include "client/render.hpp"
 
-// wait, release, stop: a lease that somebody else holds, or that outlived its launcher.
+// wait, release, stop, ask: a lease that somebody else holds, or that outlived its launcher.
 
 namespace numalease::client {
 
@@ -41,6 +41,22 @@ int release(const Globals& globals, const std::string& id) {
     if (!daemon) return say_failure(daemon.error());
     if (auto released = daemon->release(id); !released) return say_failure(released.error());
     return done(globals, id, daemon->lease(id), "is released");
+}
+
+int ask(const Globals& globals, const std::string& id, const std::vector<std::string>& words) {
+    std::string text;
+    for (const auto& word : words) text += (text.empty() ? "" : " ") + word;
+    auto daemon = reach(globals.endpoint, Need::changing);
+    if (!daemon) return say_failure(daemon.error());
+    const auto said = daemon->ask_holder(id, text);
+    if (!said) return say_failure(said.error());
+    if (globals.json) return print(json_text(*said));
+    std::string through;
+    for (const auto& way : model::get_strings(*said, "through")) through += (through.empty() ? "" : ", ") + way;
+    const auto why = model::get_text(*said, "no_terminal");
+    return print(printable("told who holds " + model::get_text(*said, "lease") + " through: " + through +
+                           (why.empty() ? "" : " (" + why + ')')) +
+                 '\n');
 }
 
 int stop(const Globals& globals, const std::string& id, const std::string& grace) {
@@ -95,6 +111,14 @@ void add_extend(CLI::App& verb, Globals& globals) {
     verb.add_option("ID", *id, "the lease, by id or name")->required();
     verb.add_option("TIME", *time, "so much more: 90s, 2h")->required();
     verb.callback([&globals, id, time] { globals.go = [&globals, id, time] { return extend(globals, *id, *time); }; });
+}
+
+void add_ask(CLI::App& verb, Globals& globals) {
+    const auto id = std::make_shared<std::string>();
+    const auto words = std::make_shared<std::vector<std::string>>();
+    verb.add_option("ID", *id, "the lease, by id or name")->required();
+    verb.add_option("TEXT", *words, "one line, at most 500 characters; one in 10 s")->required();
+    verb.callback([&globals, id, words] { globals.go = [&globals, id, words] { return ask(globals, *id, *words); }; });
 }
 
 void add_stop(CLI::App& verb, Globals& globals) {

@@ -10,6 +10,7 @@
 #include "client/joining.hpp"
 #include "client/output.hpp"
 #include "client/render.hpp"
+#include "client/sharing.hpp"
 
 // Verbs that only look: any daemon answers them, and where there is none, one that only reads.
 
@@ -49,8 +50,13 @@ int status(const Globals& globals) {
     if (!leases) return say_failure(leases.error());
     const auto knobs = daemon->knobs();
     if (!knobs) return say_failure(knobs.error());
-    if (!globals.json) return print(status_text(*state, *leases, *knobs, now_real(), terminal_width()));
-    return print(json_text(model::Dict{{"daemon", *state}, {"leases", *leases}, {"knobs", *knobs}}));
+    const auto squatters = daemon->squatters().value_or(model::Value::Dicts{});  // an older daemon knows of none
+    if (globals.json)
+        return print(json_text(
+            model::Dict{{"daemon", *state}, {"leases", *leases}, {"knobs", *knobs}, {"squatters", squatters}}));
+    auto text = status_text(*state, *leases, *knobs, now_real(), terminal_width());
+    for (const auto& line : squatter_lines(squatters)) text += printable(line) + '\n';
+    return print(text);
 }
 
 /// What `hold` has written for those that join: it knows the policy and the engine.

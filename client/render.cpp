@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "client/output.hpp"
+#include "client/sharing.hpp"
 #include "model/units.hpp"
 
 namespace numalease::client {
@@ -62,6 +63,15 @@ std::string parked_text(const Dict& lease, std::uint64_t now) {
 std::string since(const Dict& lease, std::uint64_t now) {
     auto started = ago(lease, "started", now);
     return started.empty() ? ago(lease, "queued", now) : started;
+}
+
+/// "active for 9d 3h, 2% busy; waited 12min for CPUs".
+std::string state_text(const Dict& lease, std::uint64_t now) {
+    auto out = get_text(lease, "state");
+    const auto age = ago(lease, "started", now);
+    if (out == "active" && !age.empty()) out += " for " + age;
+    const auto use = use_text(lease);
+    return use.empty() ? out : out + ", " + use;
 }
 
 void add_lines(std::string& out, const std::string& title, const Value::Strings& lines) {
@@ -129,20 +139,30 @@ std::string cpus_of(const Dict& lease) {
 }  // namespace
 
 std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now, std::size_t width) {
-    Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "SINCE", "COMMAND"}};
-    for (const auto& lease : leases) {
-        if (is_over(lease) && !all) continue;
+    Value::Dicts shown;
+    for (const auto& lease : leases)
+        if (all || !is_over(lease)) shown.push_back(lease);
+    if (shown.empty()) return "no leases\n";
+    const bool classes = std::ranges::any_of(shown, [](const Dict& lease) { return !class_text(lease).empty(); });
+    Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "BUSY", "SINCE", "LEFT"}};
+    if (classes) rows[0].emplace_back("CLASS");
+    rows[0].emplace_back("COMMAND");
+    for (const auto& lease : shown) {
         const auto placement = get_dict(lease, "placement");
         const auto threads = get_number(placement, "threads");
         rows.push_back({get_text(lease, "id"), state_of(lease), user_name(get_number(get_dict(lease, "caller"), "uid")),
                         cpus_of(lease), or_dash(get_text(placement, "nodes")),
-                        threads == 0 ? "-" : std::to_string(threads), or_dash(since(lease, now)), command_of(lease)});
+                        threads == 0 ? "-" : std::to_string(threads), busy_text(lease), or_dash(since(lease, now)),
+                        left_text(lease)});
+        if (classes) rows.back().push_back(or_dash(class_text(lease)));
+        rows.back().push_back(command_of(lease));
     }
-    if (rows.size() == 1) return "no leases\n";
     auto out = table_text(rows, width);
     for (const auto& lease : leases)
         if (!is_over(lease)) {
             add_lines(out, get_text(lease, "id") + " waits: ", get_strings(lease, "in_the_way"));
+            if (const auto line = line_text(lease); !line.empty())
+                out += printable(get_text(lease, "id") + " waits: " + line) + '\n';
             if (lease.contains("parked"))
                 out += printable(get_text(lease, "id") + " is " + parked_text(lease, now)) + '\n';
         }
@@ -155,7 +175,7 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
 std::string lease_text(const Dict& lease, std::uint64_t now) {
     const auto caller = get_dict(lease, "caller");
     Table rows{{"lease", get_text(lease, "id")},
-               {"state", lease.contains("parked") ? parked_text(lease, now) : get_text(lease, "state")},
+               {"state", lease.contains("parked") ? parked_text(lease, now) : state_text(lease, now)},
                {"reason", or_dash(get_text(lease, "reason"))},
                {"command", or_dash(command_of(lease))},
                {"user", user_name(get_number(caller, "uid"))},
@@ -177,6 +197,8 @@ std::string lease_text(const Dict& lease, std::uint64_t now) {
     for (const auto& [field, value] : get_dict(lease, "request"))
         if (field != "command") rows.push_back({"asked", field + '=' + get_text(get_dict(lease, "request"), field)});
     for (const auto& line : get_strings(lease, "in_the_way")) rows.push_back({"in the way", line});
+    if (const auto line = line_text(lease); !line.empty()) rows.push_back({"waits", line});
+    if (lease.contains("left_usec")) rows.push_back({"time left", left_text(lease)});
     for (const auto& note : get_strings(lease, "notes")) rows.push_back({"note", note});
     return table_text(rows, 0);
 }

@@ -11,7 +11,8 @@ namespace numalease::client {
 
 using model::Dict;
 
-/// ID STATE USER CPUS NODES THREADS SINCE COMMAND. `now`: µs of CLOCK_REALTIME. Leases that are over only with `all`.
+/// ID STATE USER CPUS NODES THREADS BUSY SINCE LEFT COMMAND, and CLASS where one is not normal. `now`: µs of
+/// CLOCK_REALTIME. Leases that are over only with `all`.
 std::string leases_text(const model::Value::Dicts& leases, bool all, std::uint64_t now, std::size_t width);
 
 /// Everything about one lease.

@@ -14,6 +14,7 @@
 #include "client/page_cache.hpp"
 #include "client/render.hpp"
 #include "client/report.hpp"
+#include "client/sharing.hpp"
 #include "client/supervised.hpp"
 
 namespace numalease::client {
@@ -110,6 +111,13 @@ struct Granted {
     model::Dict topology;
 };
 
+/// Only where somebody reads it: looking takes a fifth of a second.
+void say_who_is_there(Connection& daemon, const model::Dict& lease) {
+    auto found = daemon.squatters().value_or(model::Value::Dicts{});
+    std::erase_if(found, [&](const auto& it) { return model::get_text(it, "lease") != model::get_text(lease, "id"); });
+    for (const auto& line : squatter_lines(found)) say(line);
+}
+
 /// Asks, waits, and leaves the daemon: nothing more is needed of it.
 Result<Granted> take_lease(const Globals& globals, const RunOptions& options, const policies::Library& library,
                            const Asked& asked, std::optional<Reporter>& reporter) {
@@ -130,6 +138,7 @@ Result<Granted> take_lease(const Globals& globals, const RunOptions& options, co
                                          options.quiet || globals.json, *lease);
         !settled)
         return std::unexpected(settled.error());
+    if (!options.quiet && !globals.json && isatty(STDERR_FILENO) != 0) say_who_is_there(*daemon, *lease);
     if (reporter)
         if (auto written = reporter->granted(model::get_text(*lease, "id"), *lease); !written)
             say(written.error().detail);

@@ -151,7 +151,7 @@ Result<model::Caller> read_caller(const Root& proc_root, int pid, int pidfd, uns
     const auto start = read_start_time(proc_root, pid);
     if (!start) return std::unexpected(start.error());
     caller.process.start_time = *start;
-    if (const auto comm = proc_root.read(proc_path(pid, "comm"))) caller.command = printable(*comm);
+    caller.command = read_command(proc_root, pid);
     const auto cgroup = read_cgroup(proc_root, pid);
     if (cgroup) caller.cgroup = *cgroup;
     if (!cgroup && cgroup.error().code == Errc::io) return std::unexpected(cgroup.error());
@@ -160,12 +160,29 @@ Result<model::Caller> read_caller(const Root& proc_root, int pid, int pidfd, uns
     return caller;
 }
 
+std::string read_command(const Root& proc_root, int pid) {
+    const auto comm = proc_root.read(proc_path(pid, "comm"));
+    return comm ? printable(*comm) : std::string();
+}
+
 int read_parent(const Root& proc_root, int pid) {
     const auto fields = read_stat(proc_root, pid);
     if (!fields || fields->size() <= kParentField) return 0;
     const auto parent = model::parse_unsigned(fields->at(kParentField), "pid",
                                               static_cast<std::uint64_t>(std::numeric_limits<int>::max()));
     return parent ? static_cast<int>(*parent) : 0;
+}
+
+std::vector<model::Process> read_ancestry(const Root& proc_root, int pid) {
+    constexpr std::size_t kMaxAncestors = 64;
+    std::vector<model::Process> out;
+    while (pid > 1 && out.size() < kMaxAncestors) {
+        const auto start = read_start_time(proc_root, pid);
+        if (!start) break;
+        out.push_back({.pid = pid, .start_time = *start});
+        pid = read_parent(proc_root, pid);
+    }
+    return out;
 }
 
 }  // namespace numalease::host

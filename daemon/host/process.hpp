@@ -27,8 +27,13 @@ bool is_alive(const Root& proc_root, const model::Process& process);
 /// PIDs 0, 1 and our own are refused. Errors: denied, io.
 model::Result<model::Caller> read_caller(const Root& proc_root, int pid, int pidfd, unsigned uid);
 
+/// /proc/PID/comm, made printable: a process calls itself what it likes. Empty where it is gone.
+std::string read_command(const Root& proc_root, int pid);
+
 /// Parent pid of `pid`, 0 where there is none.
 int read_parent(const Root& proc_root, int pid);
+/// A process, its parent, and so on, at most 64.
+std::vector<model::Process> read_ancestry(const Root& proc_root, int pid);
 
 /// The cgroup2 hierarchy as mounted here; empty where there is none. Source: /proc/self/mountinfo.
 /// Path below the root, without a leading slash: "sys/fs/cgroup" or "sys/fs/cgroup/unified".

@@ -105,6 +105,7 @@ Dict journal_dict(const Confinement& it) {
             {{"pid", static_cast<unsigned>(mask.pid)}, {"thread", to_dict(mask.thread)}, {"cpus", mask.cpus.text()}});
     auto out = to_dict(it);
     out["masks"] = masks;
+    out["use_before"] = to_dict(it.use_before);
     out["prior_known"] = it.prior_known;
     out["reload_was_due"] = it.reload_was_due;
     return out;
@@ -126,6 +127,7 @@ Confinement confinement_from(const Dict& dict) {
             .effective_cpus = cpus_of(dict, "effective_cpus"),
             .effective_nodes = nodes_of(dict, "effective_nodes"),
             .memory_events = {.oom = get_number(dict, "memory_oom"), .oom_kill = get_number(dict, "memory_oom_kill")},
+            .use_before = use_from_dict(get_dict(dict, "use_before")),
             .whole_unit = get_flag(dict, "whole_unit"),
             .settings = std::move(settings),
             .masks = std::move(masks),

@@ -8,6 +8,7 @@
 #include "model/knob.hpp"
 #include "model/request.hpp"
 #include "model/unit.hpp"
+#include "model/use.hpp"
 #include "model/value.hpp"
 
 namespace numalease::model {
@@ -104,6 +105,7 @@ struct Confinement {
     CpuSet effective_cpus;
     NodeSet effective_nodes;
     MemoryEvents memory_events;         ///< of `cgroup`, as last looked at
+    Use use_before;                     ///< what is no doing of the lease: as counted when it was confined
     bool whole_unit = false;            ///< unit only: its main process asked, so the lease lives as long as the unit
     std::vector<UnitSetting> settings;  ///< of the unit, scope or slice
     std::vector<ThreadMask> masks;      ///< to be given back: on kernels that lose them

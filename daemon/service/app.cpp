@@ -145,29 +145,21 @@ void App::assemble(core::State state) {
     identifier_.emplace(*later_, *machine_, current);
     denials_.emplace(*later_);
     residencies_.emplace(event_.get());
+    assemble_seeing(current);
     authoriser_.emplace(*later_, accounts_, serves_on_bus() ? bus_.get() : nullptr);
     if (!options_.read_only) {
-        daemon_.emplace(
-            event_.get(),
-            Daemon::Parts{.journal = &*journal_,
-                          .runtime_directory = options_.runtime_directory,
-                          .observe =
-                              [this](const core::State& now, const core::Input& input) {
-                                  return observer_->observe(now, input, confiner_->available());
-                              },
-                          .perform = [this](const core::Effect& effect,
-                                            const core::State& now) { effects_->perform(effect, now); },
-                          .changed =
-                              [this](const core::State& before, const core::State& after, const core::Input& input) {
-                                  manager_->changed(before, after, input);
-                                  holders_->sync(after);
-                                  shields_->sync(after);
-                                  for (const auto& [id, lease] : after.leases)
-                                      if (model::is_over(lease.state) && before.leases.contains(id) &&
-                                          !model::is_over(before.leases.at(id).state))
-                                          confiner_->forget(lease);
-                              }},
-            std::move(state));
+        daemon_.emplace(event_.get(),
+                        Daemon::Parts{.journal = &*journal_,
+                                      .runtime_directory = options_.runtime_directory,
+                                      .observe =
+                                          [this](const core::State& now, const core::Input& input) {
+                                              return observer_->observe(now, input, confiner_->available());
+                                          },
+                                      .perform = [this](const core::Effect& effect,
+                                                        const core::State& now) { effects_->perform(effect, now); },
+                                      .changed = [this](const core::State& before, const core::State& after,
+                                                        const core::Input& input) { changed(before, after, input); }},
+                        std::move(state));
         workers_.emplace(event_.get(), done);
         effects_.emplace(*machine_, *observer_, *workers_, *confiner_, *holders_, done);
         if (machine_->is_real())
@@ -187,7 +179,10 @@ void App::assemble(core::State state) {
                                     .authoriser = &*authoriser_,
                                     .accounts = &accounts_,
                                     .denials = &*denials_,
-                                    .residencies = &*residencies_});
+                                    .residencies = &*residencies_,
+                                    .uses = &*uses_,
+                                    .history = &*history_,
+                                    .squatters = &*squatters_});
     server_.emplace(Server::Parts{.event = event_.get(),
                                   .later = &*later_,
                                   .manager = &*manager_,
@@ -199,6 +194,26 @@ void App::assemble(core::State state) {
                                       [this] {
                                           if (options_.serve_fd >= 0) sd_event_exit(event_.get(), 0);
                                       }});
+}
+
+void App::assemble_seeing(const std::function<const core::State&()>& current) {
+    background_.emplace(event_.get());
+    uses_.emplace(*machine_);
+    history_.emplace(state_directory_of(options_), host::read_boot_id(machine_->root).value_or(""),
+                     options_.read_only ? nullptr : &*background_);
+    squatters_.emplace(*background_, *machine_, current, [this](unsigned uid) { return accounts_.user_name(uid); });
+}
+
+void App::changed(const core::State& before, const core::State& after, const core::Input& input) {
+    uses_->changed(before, after);  // first: of a lease that ends the counters are soon gone
+    manager_->changed(before, after, input);
+    history_->changed(before, after, *uses_);
+    squatters_->changed(before, after);
+    holders_->sync(after);
+    shields_->sync(after);
+    for (const auto& [id, lease] : after.leases)
+        if (model::is_over(lease.state) && before.leases.contains(id) && !model::is_over(before.leases.at(id).state))
+            confiner_->forget(lease);
 }
 
 namespace {

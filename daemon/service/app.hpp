@@ -7,10 +7,12 @@
 
 #include "host/journal.hpp"
 #include "service/authorise.hpp"
+#include "service/background.hpp"
 #include "service/confine.hpp"
 #include "service/daemon.hpp"
 #include "service/effects.hpp"
 #include "service/handed_over.hpp"
+#include "service/history.hpp"
 #include "service/holders.hpp"
 #include "service/hotplug.hpp"
 #include "service/identity.hpp"
@@ -21,6 +23,8 @@
 #include "service/server.hpp"
 #include "service/shield_watch.hpp"
 #include "service/site.hpp"
+#include "service/squatters.hpp"
+#include "service/use.hpp"
 #include "service/workers.hpp"
 
 namespace numalease::service {
@@ -42,6 +46,8 @@ private:
     model::Result<core::State> open_journal();
     core::State peek_journal();
     void assemble(core::State state);
+    void assemble_seeing(const std::function<const core::State&()>& current);
+    void changed(const core::State& before, const core::State& after, const core::Input& input);
     void recover();
     model::Result<void> serve();
     model::Result<void> take_name();
@@ -85,6 +91,10 @@ private:
     std::optional<Identifier> identifier_;
     std::optional<Denials> denials_;
     std::optional<Residencies> residencies_;
+    std::optional<Uses> uses_;
+    std::optional<History> history_;
+    std::optional<Squatters> squatters_;
+    std::optional<Background> background_;  ///< after what its jobs use
     std::optional<Authoriser> authoriser_;
     std::optional<Manager> manager_;
     Hotplug hotplug_;

@@ -9,7 +9,9 @@
 
 #include "host/partition.hpp"
 #include "host/threads.hpp"
+#include "service/daemon.hpp"
 #include "service/log.hpp"
+#include "service/use.hpp"
 
 namespace numalease::service {
 
@@ -62,6 +64,8 @@ int Confiner::on_owner_changed(sd_bus_message* message, void* data, sd_bus_error
 }
 
 void Confiner::finish(const JobPtr& job) {
+    if (job->lease.state == model::LeaseState::preparing)
+        job->lease.confinement.use_before = read_use(job->lease, machine_).value_or(model::Use{.at = now().boot});
     done_({.op = job->op, .confinement = job->lease.confinement, .note = job->note});
 }
 

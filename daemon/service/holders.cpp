@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "service/handed_over.hpp"
+#include "service/use.hpp"
 
 namespace numalease::service {
 
@@ -18,13 +19,6 @@ namespace {
 /// Which cgroup is the lease's own: one whose emptiness ends it.
 bool has_cgroup(const model::Lease& lease, const Machine& machine) {
     return !lease.confinement.cgroup.empty() && !machine.cgroup2.empty();
-}
-
-/// Where its memory is counted, and limited: in its own cgroup, or in that of its unit.
-std::string memory_cgroup(const model::Lease& lease, const Machine& machine) {
-    if (has_cgroup(lease, machine)) return lease.confinement.cgroup;
-    const bool in_unit = lease.confinement.kind == model::ConfinementKind::unit && !machine.cgroup2.empty();
-    return in_unit ? lease.caller.cgroup : std::string();
 }
 
 bool is_watched(model::LeaseState state) {
@@ -106,7 +100,7 @@ void Holders::watch_memories() {
     };
     for (const auto& it : leases_) {
         const auto& lease = *it.lease;
-        const auto cgroup = memory_cgroup(lease, machine_);
+        const auto cgroup = counting_cgroup(lease, machine_);
         if (cgroup.empty() || lease.state != model::LeaseState::active) continue;
         if (lease.confinement.kind == model::ConfinementKind::slice) {  // "/numalease.slice/numalease-NAME.slice"
             for (auto end = std::size_t{0}; end != std::string::npos; end = cgroup.find('/', end + 1))
@@ -257,7 +251,7 @@ void Holders::look_at_memory(const std::set<model::LeaseId>& ids) {
     for (const auto& id : ids) {
         const auto found = std::ranges::find_if(leases_, [&](const Watched& it) { return it.lease->id == id; });
         if (found == leases_.end() || found->lease->state != model::LeaseState::active) continue;
-        const auto cgroup = memory_cgroup(*found->lease, machine_);
+        const auto cgroup = counting_cgroup(*found->lease, machine_);
         if (cgroup.empty()) continue;
         const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, cgroup);
         // Fewer than before: its cgroup was made anew, and counts from zero.
@@ -309,7 +303,7 @@ int Holders::on_memory(sd_event_source* source, const inotify_event* /*event*/, 
     auto* self = static_cast<Holders*>(data);
     const auto cgroup = self->cgroup_of(source);
     self->look_at_memory(
-        self->those([&](const Watched& it) { return memory_cgroup(*it.lease, self->machine_) == cgroup; }));
+        self->those([&](const Watched& it) { return counting_cgroup(*it.lease, self->machine_) == cgroup; }));
     return 0;
 }
 

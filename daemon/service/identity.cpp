@@ -19,19 +19,6 @@ using model::Errc;
 using model::fail;
 using model::Result;
 
-constexpr std::size_t kMaxAncestors = 64;
-
-std::vector<model::Process> read_ancestry(const host::Root& proc, int pid) {
-    std::vector<model::Process> out;
-    while (pid > 1 && out.size() < kMaxAncestors) {
-        const auto start = host::read_start_time(proc, pid);
-        if (!start) break;
-        out.push_back({.pid = pid, .start_time = *start});
-        pid = host::read_parent(proc, pid);
-    }
-    return out;
-}
-
 bool is_inside(const std::string& cgroup, const std::string& outer) {
     if (outer.empty() || outer == "/" || !cgroup.starts_with(outer)) return false;
     return cgroup.size() == outer.size() || cgroup[outer.size()] == '/';
@@ -123,7 +110,7 @@ Result<std::shared_ptr<Identity>> Identifier::verify(int pid, unsigned uid, host
     if (!caller) return std::unexpected(caller.error());
     if (!host::pidfd_alive(pidfd.get())) return fail(Errc::denied, "the caller is gone already", ESRCH);
     caller->invocation = host::read_invocation(machine_.root, caller->cgroup);
-    caller->parent = find_parent(state_(), caller->cgroup, read_ancestry(machine_.proc, pid));
+    caller->parent = find_parent(state_(), caller->cgroup, host::read_ancestry(machine_.proc, pid));
     return std::make_shared<Identity>(Identity{.caller = std::move(*caller), .pidfd = std::move(pidfd)});
 }
 

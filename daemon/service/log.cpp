@@ -86,6 +86,8 @@ void start(Level least) {
     sink().text->flush_on(spdlog::level::debug);
 }
 
+std::string_view destination() { return sink().journal ? "journal" : "log"; }
+
 void event(Level level, std::string_view message_id, std::string_view text, const Fields& fields) {
     if (level < sink().least || !sink().text) return;
     if (sink().journal) return send_to_journal(level, message_id, text, fields);

@@ -29,6 +29,8 @@ inline constexpr std::string_view kConfinement = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a
 inline constexpr std::string_view kOutOfMemory = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0a";
 inline constexpr std::string_view kWarned = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0b";
 inline constexpr std::string_view kConfigured = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0c";
+inline constexpr std::string_view kSquatters = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0d";
+inline constexpr std::string_view kAsked = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0e";
 
 /// Errors: false where `text` is none of debug, info, warning, error.
 bool parse_level(std::string_view text, Level& level);
@@ -36,6 +38,9 @@ bool parse_level(std::string_view text, Level& level);
 /// Where events go: natively into the systemd journal where standard error is connected to it (JOURNAL_STREAM= of
 /// systemd.exec(5)), else as one `key=value` line each on standard error.
 void start(Level least);
+
+/// "journal", or "log" where that is standard error.
+std::string_view destination();
 
 /// One event. `text` is a sentence for people, the fields are for programs.
 void event(Level level, std::string_view message_id, std::string_view text, const Fields& fields = {});

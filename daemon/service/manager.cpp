@@ -348,13 +348,13 @@ void Manager::list_leases(const Held& call) {
     for (const auto& [id, lease] : parts_.state().leases) leases.push_back(&lease);
     std::ranges::stable_sort(leases, {}, [](const Lease* it) { return it->queued.boot; });
     model::Value::Dicts out;
-    for (const auto* lease : leases) out.push_back(to_dict(*lease));
+    for (const auto* lease : leases) out.push_back(dict_of(*lease));
     reply_dicts(call, out);
 }
 
 void Manager::get_lease(const Held& call) {
     const auto lease = read_lease(call);
-    lease ? reply_dict(call, to_dict(**lease)) : reply_error(call, lease.error());
+    lease ? reply_dict(call, dict_of(**lease)) : reply_error(call, lease.error());
 }
 
 void Manager::get_topology(const Held& call) { reply_dict(call, to_dict(parts_.observer->topology())); }

@@ -13,12 +13,15 @@
 #include "service/authorise.hpp"
 #include "service/daemon.hpp"
 #include "service/denials.hpp"
+#include "service/history.hpp"
 #include "service/holders.hpp"
 #include "service/identity.hpp"
 #include "service/observe.hpp"
 #include "service/residency.hpp"
 #include "service/site.hpp"
+#include "service/squatters.hpp"
 #include "service/status.hpp"
+#include "service/use.hpp"
 
 namespace numalease::service {
 
@@ -39,6 +42,9 @@ public:
         Accounts* accounts = nullptr;
         Denials* denials = nullptr;
         Residencies* residencies = nullptr;
+        Uses* uses = nullptr;
+        History* history = nullptr;
+        Squatters* squatters = nullptr;
     };
     explicit Manager(Parts parts) : parts_(std::move(parts)) {}
 
@@ -84,6 +90,9 @@ private:
     void get_knobs(const Held& call);
     void get_status(const Held& call);
     void cache_residency(const Held& call);
+    void history(const Held& call);
+    void get_squatters(const Held& call);
+    void ask(const Held& call);
 
     model::Result<model::Request> read_request(const Held& call) const;
     model::Result<const model::Lease*> read_lease(const Held& call) const;
@@ -97,6 +106,9 @@ private:
     void end_turn(unsigned uid);
     void as_owner(const Held& call, const model::LeaseId& id, Known next);
     void grant(const Held& call, const model::Request& request, const std::shared_ptr<Identity>& who);
+    void pass_on(const Held& call, const model::LeaseId& id, const std::string& text, unsigned uid);
+    /// With what is not in the state: how busy it is, how long it has left, who was on its CPUs at the grant.
+    [[nodiscard]] model::Dict dict_of(const model::Lease& lease);
     void lease_changed(const model::Lease* before, const model::Lease* after);
     static int on_waiter_gone(sd_bus_track* track, void* data);
     void answer_waits(const model::LeaseId& id, const model::Lease* lease);
@@ -109,9 +121,13 @@ private:
     std::map<std::uint64_t, PendingJoin> joins_;
     const core::State* removed_from_ = nullptr;  ///< while InterfacesRemoved is sent: where the object still is
     std::map<unsigned, Turn> turns_;             ///< by uid
+    std::map<unsigned, model::Micros> asked_;    ///< by uid, when last; boot clock
     Recent<std::monostate, std::vector<std::string>> rivals_{model::Micros(2'000'000)};  ///< a walk through /proc
     std::shared_ptr<int> token_ = std::make_shared<int>();  ///< held by every call that is being looked into
 };
+
+/// A text that Ask may pass on.  Errors: invalid_request.
+model::Result<void> check_asked(std::string_view text);
 
 /// What a Wait gets at this moment: nothing yet, the lease, or why it will never come. `stuck`: core::is_stuck.
 std::optional<model::Result<model::Dict>> wait_answer(const model::Lease& lease, bool until_active, bool stuck = false);

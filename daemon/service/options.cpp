@@ -1,6 +1,8 @@
 #include "service/options.hpp"
 
 #include <getopt.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <string_view>
@@ -20,6 +22,7 @@ using model::fail;
 
 enum Option : int {
     kRuntimeDir = 256,
+    kStateDir,
     kRoot,
     kBus,
     kSocket,
@@ -39,6 +42,7 @@ enum Option : int {
 };
 
 constexpr std::array kOptions{option{"runtime-dir", required_argument, nullptr, kRuntimeDir},
+                              option{"state-dir", required_argument, nullptr, kStateDir},
                               option{"root", required_argument, nullptr, kRoot},
                               option{"bus", required_argument, nullptr, kBus},
                               option{"socket", required_argument, nullptr, kSocket},
@@ -73,6 +77,7 @@ model::Result<void> apply(Options& out, int which, std::string_view value) {
     };
     switch (which) {
         case kRuntimeDir: out.runtime_directory = value; return {};
+        case kStateDir: out.state_directory = value; return {};
         case kRoot: out.root = value; return {};
         case kBus:
             out.bus = value;
@@ -136,6 +141,15 @@ model::Result<Options> parse_options(int argc, char** argv) {
     return out;
 }
 
+std::string state_directory_of(const Options& options) {
+    const bool typed = !options.state_directory.empty();
+    if (!typed && options.runtime_directory != Options().runtime_directory) return options.runtime_directory;
+    const auto directory = typed ? options.state_directory : std::string("/var/lib/numa-lease");
+    if (!options.read_only) (void)mkdir(directory.c_str(), 0755);
+    const bool usable = access(directory.c_str(), options.read_only ? R_OK : W_OK) == 0;
+    return typed || usable ? directory : options.runtime_directory;
+}
+
 std::string version() { return NUMALEASE_VERSION; }
 
 std::string version_text() { return "numa-leased " + version() + "\n"; }
@@ -145,6 +159,8 @@ std::string usage() {
            "inference jobs, and puts them back\n"
            "\n"
            "  --runtime-dir DIR   journal, lock and socket (/run/numa-lease)\n"
+           "  --state-dir DIR     history of leases (/var/lib/numa-lease; where that cannot\n"
+           "                      be, or another runtime directory is said, there)\n"
            "  --root DIR          kernel files are looked up below DIR (/)\n"
            "  --bus WHERE         system, session, none, or a D-Bus address (system, where\n"
            "                      there is one)\n"

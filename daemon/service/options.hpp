@@ -11,6 +11,7 @@ namespace numalease::service {
 /// The command line of numa-leased.
 struct Options {
     std::string runtime_directory = "/run/numa-lease";
+    std::string state_directory;  ///< empty: where state_directory_of says
     std::string root = "/";       ///< kernel files are looked up below it
     std::string bus = "system";   ///< "system", "session", "none" or a D-Bus address
     bool bus_is_optional = true;  ///< no --bus was typed: a machine without a bus is served on the socket alone
@@ -32,6 +33,10 @@ struct Options {
 
 /// Errors: invalid_request, naming the option.
 model::Result<Options> parse_options(int argc, char** argv);
+
+/// Where what outlives a boot is kept: typed; or /var/lib/numa-lease for the machine's own daemon, where it can be had;
+/// else the runtime directory.
+std::string state_directory_of(const Options& options);
 
 /// Text of --help and of --version.
 std::string usage();

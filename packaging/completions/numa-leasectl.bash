@@ -36,7 +36,7 @@ _numa_leasectl() {
             sed -n '/^  "policies":/,$s/^      "name": "\([^"]*\)".*/\1/p')" -- "$cur")
         return
         ;;
-    show | wait | release | stop | extend | exec | where)
+    show | wait | release | stop | extend | exec | where | ask)
         mapfile -t COMPREPLY < <(compgen -W "$(numa-leasectl --json list 2>/dev/null |
             sed -n 's/^ *"id": "\([^"]*\)".*/\1/p')" -- "$cur")
         [[ ${#COMPREPLY[@]} -eq 0 ]] || return

@@ -34,8 +34,8 @@ model::Lease active_lease() {
 
 TEST(LeasesText, ShowsWhereAndSinceWhen) {
     EXPECT_EQ(leases_text({to_dict(active_lease())}, false, kNow, 0),
-              "ID  STATE   USER  CPUS  NODES  THREADS  SINCE    COMMAND\n"
-              "c1  active  root  0-3   1      2        1min 5s  llama-server -m m.gguf\n");
+              "ID  STATE   USER  CPUS  NODES  THREADS  BUSY  SINCE    LEFT  COMMAND\n"
+              "c1  active  root  0-3   1      2        -     1min 5s  -     llama-server -m m.gguf\n");
 }
 
 TEST(LeasesText, SaysWhichAreShieldedAndALeaseWhyItIsNot) {

@@ -91,5 +91,11 @@ TEST(Options, WhatIsWrongIsNamed) {
     }
 }
 
+TEST(Options, WhatOutlivesABootIsWhereItIsSaidOrBesideTheJournalOfATest) {
+    EXPECT_EQ(state_directory_of(*parse({"--runtime-dir", "/run/elsewhere"})), "/run/elsewhere");
+    EXPECT_EQ(state_directory_of(*parse({"--runtime-dir", "/run/elsewhere", "--state-dir", "/proc/none"})),
+              "/proc/none");
+}
+
 }  // namespace
 }  // namespace numalease::service

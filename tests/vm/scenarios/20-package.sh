@@ -117,7 +117,7 @@ wait_for 30 no_scopes
 
 echo "── purged: nothing is left"
 assert apt-get -qq -y purge numa-lease
-for left in /etc/numa-lease /run/numa-lease /usr/share/numa-lease /usr/libexec/numa-leased \
+for left in /etc/numa-lease /run/numa-lease /var/lib/numa-lease /usr/share/numa-lease /usr/libexec/numa-leased \
     /etc/systemd/system/multi-user.target.wants/numa-leased.service /var/lib/systemd/deb-systemd-helper-enabled/numa-leased.service.dsh-also \
     /etc/systemd/system/numa-leased.service; do
     refute test -e "$left" -o -L "$left"

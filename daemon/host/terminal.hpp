@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "host/root.hpp"
+#include "model/lease.hpp"
+
+namespace numalease::host {
+
+/// Writes to the controlling terminal of a process, as write(1) does: only where the group may write to it (`mesg y`),
+/// and never waiting for it. The kernel says which terminal that is, nobody else. `pts`: /dev/pts, the only terminals
+/// that a daemon without devices sees. Returns its name, "pts/3".
+/// Errors: unsupported where it has none, or none of these; denied where it wants no messages, or is another file
+/// system's terminal of that number (in a container); io.
+model::Result<std::string> write_to_terminal(const Root& proc_root, const Root& pts, const model::Process& process,
+                                             std::string_view text);
+
+}  // namespace numalease::host

@@ -1,0 +1,95 @@
+#include "service/history.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "host/history.hpp"
+#include "service/log.hpp"
+
+namespace numalease::service {
+
+namespace {
+
+constexpr std::size_t kMostText = 256;
+constexpr std::array kNumbers{"uid",         "cores",    "queued_usec", "started_usec",  "ended_usec",
+                              "waited_usec", "ran_usec", "cpu_usec",    "busy_permille", "oom_kills"};
+
+std::uint64_t number(model::Micros time) { return static_cast<std::uint64_t>(std::max<std::int64_t>(time.count(), 0)); }
+
+/// At the end of a character, so that it stays UTF-8.
+std::string cut(const std::string& text) {
+    if (text.size() <= kMostText) return text;
+    auto end = kMostText;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80) --end;
+    return text.substr(0, end) + "…";
+}
+
+/// A line has texts only.
+model::Dict typed(model::Dict entry) {
+    for (const auto* name : kNumbers)
+        if (entry.contains(name)) entry[name] = get_number(entry, name);
+    if (entry.contains("at_least")) entry["at_least"] = get_flag(entry, "at_least");
+    return entry;
+}
+
+}  // namespace
+
+model::Dict history_entry(const model::Lease& lease, const std::string& boot, const model::Dict& use) {
+    const auto& request = lease.request;
+    const bool ran = lease.started.boot.count() != 0;
+    model::Dict out{{"id", lease.id},
+                    {"boot", boot},
+                    {"uid", lease.caller.uid},
+                    {"command", cut(request.command.empty() ? lease.caller.command : request.command)},
+                    {"class", cut(request.job_class)},
+                    {"cores", lease.placement.cores},
+                    {"nodes", cut(lease.placement.nodes.text())},
+                    {"state", model::text_of(lease.state)},
+                    {"reason", cut(lease.reason)},
+                    {"queued_usec", number(lease.queued.real)},
+                    {"ended_usec", number(lease.ended.real)},
+                    {"waited_usec", number((ran ? lease.started : lease.ended).boot - lease.queued.boot)}};
+    if (!request.name.empty()) out["name"] = request.name;
+    if (!request.policy.empty()) out["policy"] = cut(request.policy);
+    if (ran) out["ran_usec"] = number(lease.ended.boot - lease.started.boot);
+    if (lease.oom_kills > 0) out["oom_kills"] = lease.oom_kills;
+    for (const auto* name : {"cpu_usec", "busy_permille", "at_least"})
+        if (const auto found = use.find(name); found != use.end()) out[name] = found->second;
+    return out;
+}
+
+History::History(std::string directory, std::string boot, Background* background)
+    : directory_(std::move(directory)),
+      boot_(std::move(boot)),
+      background_(background),
+      lines_(host::read_history(directory_)) {}
+
+void History::changed(const core::State& before, const core::State& after, Uses& uses) {
+    for (const auto& [id, lease] : after.leases) {
+        const auto was = before.leases.find(id);
+        if (!model::is_over(lease.state) || was == before.leases.end() || model::is_over(was->second.state)) continue;
+        auto line =
+            host::history_line({.type = "lease", .key = id, .body = history_entry(lease, boot_, uses.dict_of(lease))});
+        lines_.push_back(line);
+        if (lines_.size() > host::kHistoryLines) lines_.pop_front();
+        if (background_ == nullptr) continue;
+        background_->post([line = std::move(line), directory = directory_, failed = failed_]() -> Background::Then {
+            const auto written = host::append_history(directory, line);
+            if (!written && !*failed)
+                log::event(log::Level::warning, log::kDegraded,
+                           "the history of leases is not kept; leases are not affected",
+                           {{"REASON", written.error().detail}});
+            *failed = !written;
+            return {};
+        });
+    }
+}
+
+model::Value::Dicts History::newest(std::size_t most) const {
+    model::Value::Dicts out;
+    for (auto line = lines_.rbegin(); line != lines_.rend() && out.size() < most; ++line)
+        if (auto record = host::parse_history_line(*line)) out.push_back(typed(std::move(record->body)));
+    return out;
+}
+
+}  // namespace numalease::service

@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "host/terminal.hpp"
+#include "service/log.hpp"
+#include "service/manager.hpp"
+#include "service/reply.hpp"
+
+// Seeing what others do: how busy a lease is, leases that are over, who is in the way without one, and asking.
+
+namespace numalease::service {
+
+using model::Errc;
+using model::fail;
+using model::Lease;
+using model::Result;
+
+namespace {
+
+constexpr std::uint32_t kMostHistory = 1000;
+constexpr std::size_t kMostAsked = 500;
+constexpr model::Micros kAskEvery{10'000'000};
+
+}  // namespace
+
+/// For a terminal that somebody else works at: nothing may move its cursor or turn its text around.
+Result<void> check_asked(std::string_view text) {
+    const auto bad = [](const char* what) { return fail(Errc::invalid_request, std::string("text: ") + what); };
+    if (text.empty()) return bad("is empty");
+    std::size_t characters = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const auto at = [&](std::size_t more) {
+            return i + more < text.size() ? static_cast<unsigned char>(text[i + more]) : 0U;
+        };
+        if (at(0) < 0x20 || at(0) == 0x7f || (at(0) == 0xc2 && at(1) < 0xa0))
+            return bad("one line without control characters is expected");
+        // U+200E/F, U+2028–E and U+2066–9.
+        if (at(0) == 0xe2 && ((at(1) == 0x80 && (at(2) == 0x8e || at(2) == 0x8f || (at(2) >= 0xa8 && at(2) <= 0xae))) ||
+                              (at(1) == 0x81 && at(2) >= 0xa6 && at(2) <= 0xa9)))
+            return bad("turns lines or the reading direction around");
+        if ((at(0) & 0xc0U) != 0x80) ++characters;
+    }
+    if (characters > kMostAsked) return bad("longer than 500 characters");
+    return {};
+}
+
+model::Dict Manager::dict_of(const Lease& lease) {
+    auto out = to_dict(lease);
+    if (auto use = parts_.uses->dict_of(lease); !use.empty()) out["use"] = std::move(use);
+    if (lease.expires) {
+        const auto left = std::max(*lease.expires - now().boot, model::Micros(0));
+        out["left_usec"] = static_cast<std::uint64_t>(left.count());
+    }
+    if (parts_.squatters != nullptr)
+        if (const auto note = parts_.squatters->note_of(lease.id); !note.empty()) {
+            auto notes = lease.notes;
+            notes.push_back("when it was granted: " + note);
+            out["notes"] = std::move(notes);
+        }
+    return out;
+}
+
+void Manager::history(const Held& call) {
+    std::uint32_t most = 0;
+    if (sd_bus_message_read(call.get(), "u", &most) < 0)
+        return reply_error(call, {Errc::invalid_request, "how many leases is expected"});
+    reply_dicts(call, parts_.history->newest(std::min(most, kMostHistory)));
+}
+
+void Manager::get_squatters(const Held& call) {
+    parts_.squatters->ask([call, busy = token_](const model::Value::Dicts& found) { reply_dicts(call, found); });
+}
+
+void Manager::ask(const Held& call) {
+    const auto id = read_id(call);
+    if (!id) return reply_error(call, id.error());
+    const char* raw = nullptr;
+    if (sd_bus_message_read(call.get(), "s", &raw) < 0)
+        return reply_error(call, {Errc::invalid_request, "a text is expected"});
+    const std::string text = raw;
+    if (auto checked = check_asked(text); !checked) return reply_error(call, checked.error());
+    identified(call, [=, this](const std::shared_ptr<Identity>& who) {
+        authorised(call, who, {Action::acquire}, [=, this] { pass_on(call, *id, text, who->caller.uid); });
+    });
+}
+
+void Manager::pass_on(const Held& call, const model::LeaseId& id, const std::string& text, unsigned uid) {
+    const auto lease = find_lease(id);
+    if (!lease) return reply_error(call, lease.error());
+    if (model::is_over((*lease)->state)) return reply_error(call, {Errc::not_now, id + " is over: nobody holds it"});
+    const auto at = now().boot;
+    std::erase_if(asked_, [&](const auto& item) { return at - item.second >= kAskEvery; });
+    if (!asked_.emplace(uid, at).second)
+        return reply_error(call, {Errc::quota, "one message in 10 s; wait a little and ask again"});
+    const auto from = parts_.accounts->user_name(uid);
+    log::event(log::Level::info, log::kAsked, from + " asks about lease " + id + ": " + text,
+               {{"LEASE", id},
+                {"UID", std::to_string((*lease)->caller.uid)},
+                {"ASKED_BY", from},
+                {"ASKED_BY_UID", std::to_string(uid)}});
+    model::Value::Strings through{std::string(log::destination())};
+    std::string why = "no process of it has a terminal";
+    const auto line =
+        "\r\n\aMessage from " + from + " about your lease " + id + " (numa-leasectl ask): " + text + "\r\n";
+    if (const auto pts = host::Root::open("/dev/pts"))
+        for (const auto& holder : (*lease)->holders) {
+            const auto written = host::write_to_terminal(parts_.machine->proc, *pts, holder, line);
+            if (written) {
+                through.push_back("terminal " + *written);
+                break;
+            }
+            if (written.error().code != Errc::unsupported) why = written.error().detail;
+        }
+    model::Dict out{{"lease", id}, {"through", through}};
+    if (through.size() == 1) out["no_terminal"] = why;
+    reply_dict(call, out);
+}
+
+}  // namespace numalease::service
