@@ -1,6 +1,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,8 @@ struct Occupant {
     model::CpuSet cpus;
     bool share = false;                            ///< others who share may use its CPUs
     std::map<unsigned, model::Bytes> outstanding;  ///< max(0, promise − used) per node
+    std::set<std::string> gpus;                    ///< by PCI address
+    unsigned gpu_share = 1;                        ///< how many leases may have one of them together
 };
 
 /// What bounds a placement besides the machine itself.
@@ -23,8 +27,9 @@ struct Occupancy {
     std::vector<Occupant> occupants;
     model::CpuSet allowed_cpus;  ///< of the caller (for a nested request: of the parent lease)
     model::NodeSet allowed_nodes;
-    model::CpuSet foreign_cpus;                ///< never leased
-    model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node for the kernel and everybody else
+    std::optional<std::set<std::string>> allowed_gpus;  ///< of the parent lease; nothing: all
+    model::CpuSet foreign_cpus;                         ///< never leased
+    model::Bytes reserve = 256 * model::kMiB;           ///< kept free on every node for the kernel and everybody else
 };
 
 /// Why there is no placement.
@@ -36,7 +41,8 @@ struct NoPlace {
 };
 
 /// The smallest set of nodes that holds the request, nearest to the device asked for and to each other; inside a node
-/// whole cores, whole last-level-cache groups first; among equals the one that leaves the largest hole.
+/// whole cores, whole last-level-cache groups first; among equals the one that leaves the largest hole. GPUs are chosen
+/// first, and draw the rest to them where the request names neither nodes nor a device to be near to.
 /// Pure. Cost: about nodes² · log(nodes) + cores; 64 nodes and 4096 threads with 200 leases take well under 1 ms.
 /// Source: DESIGN "Placement"; best fit as in Knuth, TAOCP 2.5.
 std::expected<model::Placement, NoPlace> place(const Observed& observed, const Occupancy& occupancy,

@@ -41,6 +41,7 @@ std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease) 
         const auto& bounds = parent->second.placement;
         occupancy.allowed_cpus &= bounds.cpus;
         occupancy.allowed_nodes &= bounds.nodes;
+        occupancy.allowed_gpus = model::gpu_addresses(bounds);
     }
     for (const auto& [id, other] : state_.leases) {
         // A child lives inside its parent: only siblings are in each other's way.
@@ -48,7 +49,9 @@ std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease) 
         occupancy.occupants.push_back({.id = id,
                                        .cpus = other.placement.cpus,
                                        .share = other.request.share,
-                                       .outstanding = outstanding(other, observed_)});
+                                       .outstanding = outstanding(other, observed_),
+                                       .gpus = model::gpu_addresses(other.placement),
+                                       .gpu_share = other.request.gpu_share});
     }
     return place(observed_, occupancy, lease.request);
 }

@@ -174,6 +174,9 @@ void check_overlap(std::vector<std::string>& out, const State& state) {
         const auto parent = state.leases.find(lease.caller.parent);
         if (parent != state.leases.end() && !parent->second.placement.cpus.covers(lease.placement.cpus))
             out.push_back(lease.id + " is not inside its parent " + parent->first);
+        if (parent != state.leases.end() && !std::ranges::includes(model::gpu_addresses(parent->second.placement),
+                                                                   model::gpu_addresses(lease.placement)))
+            out.push_back(lease.id + " has a GPU that its parent " + parent->first + " has not");
         for (auto b = std::next(a); b != state.leases.end(); ++b) {
             const auto& other = b->second;
             if (!model::occupies(other.state) || other.caller.parent != lease.caller.parent) continue;
@@ -181,6 +184,10 @@ void check_overlap(std::vector<std::string>& out, const State& state) {
             if (!shared && lease.placement.cpus.intersects(other.placement.cpus))
                 out.push_back(lease.id + " and " + other.id + " share CPUs " +
                               (lease.placement.cpus & other.placement.cpus).text());
+            const bool shares_gpus = lease.request.gpu_share > 1 && other.request.gpu_share > 1;
+            for (const auto& gpu : model::gpu_addresses(lease.placement))
+                if (!shares_gpus && model::gpu_addresses(other.placement).contains(gpu))
+                    out.push_back(lease.id + " and " + other.id + " share GPU " + gpu);
         }
     }
 }
