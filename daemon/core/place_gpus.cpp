@@ -51,6 +51,7 @@ struct GpuView {
     const Request& request;
     NodeSet named;  ///< nodes that the request names, or a device's it wants to be near to
     std::vector<Card> cards;
+    std::vector<unsigned> distance;  ///< cards × cards
 
     [[nodiscard]] unsigned between(const NodeSet& from, const NodeSet& to) const {
         unsigned best = ~0U;
@@ -58,6 +59,7 @@ struct GpuView {
             for (const unsigned b : to.items()) best = std::min(best, topology.distance_between(a, b));
         return best == ~0U ? 0 : best;
     }
+    [[nodiscard]] unsigned between_cards(unsigned a, unsigned b) const { return distance[a * cards.size() + b]; }
     [[nodiscard]] unsigned away(unsigned card) const { return between(cards[card].gpu.home, named); }
 };
 
@@ -86,7 +88,8 @@ GpuView look_at_gpus(const model::Topology& topology, const Occupancy& occupancy
                  .occupancy = occupancy,
                  .request = request,
                  .named = named_nodes(topology, request, near),
-                 .cards = {}};
+                 .cards = {},
+                 .distance = {}};
     for (auto& gpu : homed_gpus(topology)) {
         Card card{.gpu = std::move(gpu)};
         const auto& pci = card.gpu.device->pci;
@@ -98,6 +101,8 @@ GpuView look_at_gpus(const model::Topology& topology, const Occupancy& occupancy
         card.busy = is_busy(occupancy, card, request.gpu_share);
         view.cards.push_back(std::move(card));
     }
+    for (const auto& from : view.cards)
+        for (const auto& to : view.cards) view.distance.push_back(view.between(from.gpu.home, to.gpu.home));
     return view;
 }
 
@@ -112,7 +117,7 @@ GpuSet scored(const GpuView& view, std::vector<unsigned> gpus) {
         out.untold += card.gpu.device->uuid.empty() ? 1U : 0U;
         out.shared += card.holders.empty() ? 0U : 1U;
         out.away += view.away(out.gpus[i]);
-        for (std::size_t j = 0; j < i; ++j) out.apart += view.between(view.cards[out.gpus[j]].gpu.home, card.gpu.home);
+        for (std::size_t j = 0; j < i; ++j) out.apart += view.between_cards(out.gpus[j], out.gpus[i]);
         vendors.insert(card.gpu.device->vendor);
         packages.add(card.package);
     }
@@ -128,26 +133,29 @@ GpuSet scored(const GpuView& view, std::vector<unsigned> gpus) {
 
 /// `count` GPUs around one: each time the one that goes best with those that are there.
 std::vector<unsigned> grow(const GpuView& view, unsigned seed, unsigned count) {
-    std::vector<unsigned> members{seed};
+    const auto& vendor = view.cards[seed].gpu.device->vendor;
+    std::vector<unsigned> members;
+    std::vector<std::uint64_t> distance;  // of each to what is named and to the set
+    std::vector<char> in(view.cards.size(), 0);
+    IndexSet packages;
+    for (unsigned at = 0; at < view.cards.size(); ++at) distance.push_back(view.away(at));
+    const auto add = [&](unsigned member) {
+        members.push_back(member);
+        in[member] = 1;
+        packages.add(view.cards[member].package);
+        for (unsigned at = 0; at < view.cards.size(); ++at) distance[at] += view.between_cards(member, at);
+    };
     const auto rank = [&](unsigned at) {
         const auto& card = view.cards[at];
-        bool other_socket = true;
-        std::uint64_t distance = view.away(at);
-        for (const unsigned member : members) {
-            other_socket = other_socket && view.cards[member].package != card.package;
-            distance += view.between(view.cards[member].gpu.home, card.gpu.home);
-        }
-        return std::tuple(card.busy, card.gpu.device->uuid.empty(),
-                          card.gpu.device->vendor != view.cards[seed].gpu.device->vendor, !card.holders.empty(),
-                          other_socket, distance, at);
+        return std::tuple(card.busy, card.gpu.device->uuid.empty(), card.gpu.device->vendor != vendor,
+                          !card.holders.empty(), !packages.contains(card.package), distance[at], at);
     };
+    add(seed);
     while (members.size() < count) {
-        std::optional<unsigned> best;
-        for (unsigned at = 0; at < view.cards.size(); ++at) {
-            if (!view.cards[at].allowed || std::ranges::count(members, at) != 0) continue;
-            if (!best || rank(at) < rank(*best)) best = at;
-        }
-        members.push_back(*best);
+        std::optional<decltype(rank(seed))> best;
+        for (unsigned at = 0; at < view.cards.size(); ++at)
+            if (view.cards[at].allowed && in[at] == 0) best = best ? std::min(*best, rank(at)) : rank(at);
+        add(std::get<unsigned>(*best));
     }
     return members;
 }
@@ -252,7 +260,7 @@ Placement with_gpus(const GpuView& view, const GpuSet& set, Placement placement)
         if (!card.gpu.home.empty()) sockets.add(card.package);
         if (placement.gpus.size() <= kShown) placement.why.push_back(why_this_one(view, card, placement));
     }
-    if (set.gpus.size() > 1 && sockets.size() > 0)
+    if (set.gpus.size() > 1 && !sockets.empty())
         placement.why.push_back(
             std::to_string(set.gpus.size()) + " GPUs: " +
             (sockets.size() == 1 ? "all on " + list_of(sockets, "socket")
