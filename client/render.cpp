@@ -94,10 +94,18 @@ std::string knob_line(const Dict& knob) {
     return note.empty() ? out : out + " (" + note + ')';
 }
 
+/// "0000:81:00.0, 0000:c1:00.0"; empty for none.
+std::string gpus_of(const Dict& placement) {
+    Value::Strings out;
+    for (const auto& gpu : get_dicts(placement, "gpus")) out.push_back(get_text(gpu, "pci"));
+    return joined(out);
+}
+
 std::string where(const Dict& placement) {
+    const auto gpus = gpus_of(placement);
     return "CPUs " + or_dash(get_text(placement, "cpus")) + ", nodes " + or_dash(get_text(placement, "nodes")) + " (" +
            plural(get_number(placement, "cores"), "core") + ", " + plural(get_number(placement, "threads"), "thread") +
-           " for the engine)";
+           " for the engine)" + (gpus.empty() ? "" : ", GPU " + gpus);
 }
 
 std::string how_confined(const Dict& confinement) {
@@ -129,7 +137,13 @@ std::string cpus_of(const Dict& lease) {
 }  // namespace
 
 std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now, std::size_t width) {
+    // A column that few machines need.
+    const bool gpus = std::ranges::any_of(leases, [&](const Dict& lease) {
+        return (all || !is_over(lease)) && !gpus_of(get_dict(lease, "placement")).empty();
+    });
     Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "SINCE", "COMMAND"}};
+    constexpr std::ptrdiff_t kGpus = 5;
+    if (gpus) rows[0].insert(rows[0].begin() + kGpus, "GPUS");
     for (const auto& lease : leases) {
         if (is_over(lease) && !all) continue;
         const auto placement = get_dict(lease, "placement");
@@ -137,6 +151,7 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
         rows.push_back({get_text(lease, "id"), state_of(lease), user_name(get_number(get_dict(lease, "caller"), "uid")),
                         cpus_of(lease), or_dash(get_text(placement, "nodes")),
                         threads == 0 ? "-" : std::to_string(threads), or_dash(since(lease, now)), command_of(lease)});
+        if (gpus) rows.back().insert(rows.back().begin() + kGpus, or_dash(gpus_of(placement)));
     }
     if (rows.size() == 1) return "no leases\n";
     auto out = table_text(rows, width);
@@ -166,6 +181,9 @@ std::string lease_text(const Dict& lease, std::uint64_t now) {
     if (const auto placement = get_dict(lease, "placement"); !get_text(placement, "cpus").empty()) {
         rows.push_back({"place", where(placement)});
         for (const auto& why : get_strings(placement, "why")) rows.push_back({"", why});
+        for (const auto& gpu : get_dicts(placement, "gpus"))
+            rows.push_back({"gpu", get_text(gpu, "pci") + ", " + or_dash(get_text(gpu, "name")) + ", " +
+                                       or_dash(get_text(gpu, "uuid"))});
         rows.push_back({"confinement", how_confined(get_dict(lease, "confinement"))});
     }
     if (const auto degraded = get_text(lease, "degraded"); !degraded.empty()) rows.push_back({"degraded", degraded});
@@ -248,10 +266,20 @@ std::string topology_text(const Dict& topology, std::size_t width) {
     if (const auto sizes = get_strings(topology, "hugepage_sizes"); !sizes.empty())
         out += "huge pages: " + joined(sizes) + '\n';
     if (const auto devices = get_dicts(topology, "devices"); !devices.empty()) {
+        const bool gpus =
+            std::ranges::any_of(devices, [](const Dict& device) { return get_text(device, "kind") == "gpu"; });
         Table list{{"DEVICE", "PCI", "NODES", "NAME"}};
-        for (const auto& device : devices)
-            list.push_back({get_text(device, "kind"), or_dash(get_text(device, "pci")),
-                            or_dash(get_text(device, "nodes")), get_text(device, "name")});
+        if (gpus) list[0].insert(list[0].end(), {"DRIVER", "UUID"});
+        unsigned number = 0;
+        for (const auto& device : devices) {
+            const bool gpu = get_text(device, "kind") == "gpu";
+            list.push_back({get_text(device, "kind") + (gpu ? ':' + std::to_string(number++) : ""),
+                            or_dash(get_text(device, "pci")), or_dash(get_text(device, "nodes")),
+                            get_text(device, "name")});
+            if (gpu)
+                list.back().insert(list.back().end(),
+                                   {or_dash(get_text(device, "driver")), or_dash(get_text(device, "uuid"))});
+        }
         out += table_text(list, width);
     }
     add_lines(out, "contradiction: ", get_strings(topology, "contradictions"));
