@@ -33,13 +33,16 @@ bool is_one_of(const Words& words, std::string_view word) {
 }
 
 std::string help_of(std::string_view field) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 23> kHelp{{
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 25> kHelp{{
         {"policy", "a named preset of all that follows (default auto; see policy list)"},
         {"socket", "which sockets, by number or how many"},
         {"node", "which memory nodes, by number or how many"},
         {"cores", "how many physical cores"},
         {"mode", "tell the engine one thread per core, or every hardware thread"},
         {"near", "nodes nearest to a device"},
+        {"gpu",
+         "lease GPUs: by number in bus order, PCI address or UUID, or any N of one socket; the nodes follow them"},
+        {"gpu-share", "so many leases that say so may use one GPU together (default 1: nobody else)"},
         {"memory", "what must fit on the nodes"},
         {"memory-max", "the most it may use; more is the lease's own out-of-memory"},
         {"mempolicy", "memory policy of the command"},
@@ -126,6 +129,10 @@ public:
         // One question, two spellings: a typed answer replaces the policy's answer in the other.
         if (typed_.fields.contains("node")) fields_.erase("socket");
         if (typed_.fields.contains("socket")) fields_.erase("node");
+        // The GPU that a policy is near to gives way to those that are leased.
+        if (const auto near = fields_.find("near");
+            typed_.fields.contains("gpu") && near != fields_.end() && near->second.starts_with("gpu:"))
+            fields_.erase(near);
         const auto mempolicy = mempolicy_of(typed_);
         if (!mempolicy) return std::unexpected(mempolicy.error());
         for (const auto& [field, text] : typed_.fields) put(field, text);

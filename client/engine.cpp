@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "client/engine_words.hpp"
+#include "client/gpus.hpp"
 #include "policies/variables.hpp"
 
 namespace numalease::client {
@@ -48,6 +49,7 @@ public:
 
     void tell(const model::Policy* policy) {
         set_lease_variables();
+        tell_gpus();
         if (engine_ != nullptr) {
             out_.engine = engine_->name;
             options_ = options_of(library_, *engine_);
@@ -105,6 +107,13 @@ private:
         out_.env["NUMA_LEASE_NODES"] = facts_.nodes.text();
         out_.env["NUMA_LEASE_CORES"] = std::to_string(facts_.cores);
         out_.env["NUMA_LEASE_THREADS"] = std::to_string(facts_.threads);
+    }
+
+    void tell_gpus() {
+        const auto words = gpu_words(facts_.gpus, env_);
+        for (const auto& [name, value] : words.env)
+            name.starts_with("NUMA_LEASE_") ? void(out_.env[name] = value) : set(name, value);
+        for (const auto& warning : words.warnings) warn(warning);
     }
 
     void set(const std::string& name, const std::string& value) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/index_set.hpp"
+#include "model/lease.hpp"
 #include "model/policy.hpp"
 #include "policies/loader.hpp"
 
@@ -21,6 +22,7 @@ struct LeaseFacts {
     model::CpuSet cpus;
     model::CpuSet core_cpus;  ///< those for the engine's threads: one of each core, or all of `cpus`
     model::NodeSet nodes;
+    std::vector<model::Gpu> gpus;
     unsigned cores = 0;
     unsigned threads = 0;        ///< what the engine is told
     bool whole_machine = false;  ///< the lease is all of it

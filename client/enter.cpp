@@ -125,6 +125,7 @@ LeaseFacts facts_of(const std::string& id, const model::Placement& placement, co
                      .cpus = placement.cpus,
                      .core_cpus = core_cpus_of(placement, topology),
                      .nodes = placement.nodes,
+                     .gpus = placement.gpus,
                      .cores = placement.cores,
                      .threads = placement.threads};
     const auto online = model::CpuSet::parse(model::get_text(topology, "online")).value_or(model::CpuSet{});

@@ -20,6 +20,8 @@ struct Names {
     std::string env;
     std::string cpus;
     std::string nodes;
+    std::vector<std::string> uuids;  ///< of NVIDIA's GPUs: what a container is given
+    std::string gpu_note;            ///< a comment on those that must be given otherwise
 };
 
 /// A container cannot fetch its environment file: that is read before there is a cgroup.
@@ -28,17 +30,30 @@ std::string while_held(const Names& it) {
            it.lease + ".service\n";
 }
 
+std::string joined(const std::vector<std::string>& items, const char* before, const char* between) {
+    std::string out;
+    for (const auto& item : items) out += (out.empty() ? "" : between) + (before + item);
+    return out;
+}
+
 std::string docker_text(const Names& it) {
-    const auto sets = "--cpuset-cpus=" + it.cpus + " --cpuset-mems=" + it.nodes;
-    if (it.slice.empty()) return "docker run " + sets + " IMAGE  # " + std::string(kUnbound) + '\n';
-    return while_held(it) + "docker run --cgroup-parent=" + it.slice + " --env-file=" + it.env +
+    // Docker reads the value as CSV, where a comma inside needs quotes of its own.
+    const auto gpus = it.uuids.empty() ? "" : " --gpus '\"device=" + joined(it.uuids, "", ",") + "\"'";
+    const auto sets = "--cpuset-cpus=" + it.cpus + " --cpuset-mems=" + it.nodes + gpus;
+    if (it.slice.empty()) return it.gpu_note + "docker run " + sets + " IMAGE  # " + std::string(kUnbound) + '\n';
+    return it.gpu_note + while_held(it) + "docker run --cgroup-parent=" + it.slice + " --env-file=" + it.env + gpus +
            " IMAGE\n# with the cgroupfs driver (docker info -f '{{.CgroupDriver}}'), " + std::string(kUnbound) +
            ":\n# docker run " + sets + " --env-file=" + it.env + " IMAGE\n";
 }
 
 std::string compose_text(const Names& it) {
     const auto cpuset = "cpuset: \"" + it.cpus + "\"  # " + std::string(kUnbound) + '\n';
-    const auto service = "services:\n  " + it.lease + ":\n";
+    auto service = it.gpu_note + "services:\n  " + it.lease + ":\n";
+    if (!it.uuids.empty())
+        service +=
+            "    deploy:\n      resources:\n        reservations:\n          devices:\n            - driver: nvidia\n"
+            "              device_ids: [\"" +
+            joined(it.uuids, "", "\", \"") + "\"]\n              capabilities: [gpu]\n";
     if (it.slice.empty()) return service + "    " + cpuset;
     return while_held(it) + service + "    cgroup_parent: " + it.slice + "\n    env_file:\n      - path: " + it.env +
            "\n        required: false  # Docker Compose 2.24\n    # with the cgroupfs driver, in place of "
@@ -48,8 +63,10 @@ std::string compose_text(const Names& it) {
 
 std::string quadlet_text(const Names& it) {
     const auto unit = "numa-lease@" + it.lease + ".service";
-    return "[Unit]\nBindsTo=" + unit + "\nAfter=" + unit + "\n\n[Container]\nEnvironmentFile=" + it.env +
-           "\n\n[Service]\nSlice=" + it.slice + '\n';
+    // By the names of the Container Device Interface, which nvidia-ctk cdi generate writes.
+    const auto gpus = it.uuids.empty() ? "" : "\n" + joined(it.uuids, "AddDevice=nvidia.com/gpu=", "\n");
+    return it.gpu_note + "[Unit]\nBindsTo=" + unit + "\nAfter=" + unit + "\n\n[Container]\nEnvironmentFile=" + it.env +
+           gpus + "\n\n[Service]\nSlice=" + it.slice + '\n';
 }
 
 }  // namespace
@@ -90,7 +107,18 @@ Result<std::string> joining_text(const Lease& lease, std::string_view as, const 
              .slice = {},
              .env = {},
              .cpus = lease.placement.cpus.text(),
-             .nodes = lease.placement.nodes.text()};
+             .nodes = lease.placement.nodes.text(),
+             .uuids = {},
+             .gpu_note = {}};
+    for (const auto& gpu : lease.placement.gpus) {
+        if (gpu.vendor == "nvidia" && !gpu.uuid.empty())
+            it.uuids.push_back(gpu.uuid);
+        else
+            it.gpu_note += "# GPU " + gpu.pci +
+                           (gpu.vendor == "amd" ? ": give it --device /dev/kfd --device /dev/dri; ROCR_VISIBLE_DEVICES "
+                                                  "in the environment chooses it\n"
+                                                : ": has no UUID, so nothing here gives it to the container\n");
+    }
     if (it.cpus.empty()) return fail(Errc::not_now, lease.id + " has no place yet: " + lease.reason);
     if (!name.empty()) it.slice = "numalease-" + name + ".slice";
     if (!name.empty()) it.env = environment_file(runtime_directory, name);

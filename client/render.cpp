@@ -104,10 +104,18 @@ std::string knob_line(const Dict& knob) {
     return note.empty() ? out : out + " (" + note + ')';
 }
 
+/// "0000:81:00.0, 0000:c1:00.0"; empty for none.
+std::string gpus_of(const Dict& placement) {
+    Value::Strings out;
+    for (const auto& gpu : get_dicts(placement, "gpus")) out.push_back(get_text(gpu, "pci"));
+    return joined(out);
+}
+
 std::string where(const Dict& placement) {
+    const auto gpus = gpus_of(placement);
     return "CPUs " + or_dash(get_text(placement, "cpus")) + ", nodes " + or_dash(get_text(placement, "nodes")) + " (" +
            plural(get_number(placement, "cores"), "core") + ", " + plural(get_number(placement, "threads"), "thread") +
-           " for the engine)";
+           " for the engine)" + (gpus.empty() ? "" : ", GPU " + gpus);
 }
 
 std::string how_confined(const Dict& confinement) {
@@ -144,7 +152,12 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
         if (all || !is_over(lease)) shown.push_back(lease);
     if (shown.empty()) return "no leases\n";
     const bool classes = std::ranges::any_of(shown, [](const Dict& lease) { return !class_text(lease).empty(); });
+    // A column that few machines need.
+    const bool gpus = std::ranges::any_of(
+        shown, [](const Dict& lease) { return !gpus_of(get_dict(lease, "placement")).empty(); });
+    constexpr std::ptrdiff_t kGpus = 5;
     Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "BUSY", "SINCE", "LEFT"}};
+    if (gpus) rows[0].insert(rows[0].begin() + kGpus, "GPUS");
     if (classes) rows[0].emplace_back("CLASS");
     rows[0].emplace_back("COMMAND");
     for (const auto& lease : shown) {
@@ -154,6 +167,7 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
                         cpus_of(lease), or_dash(get_text(placement, "nodes")),
                         threads == 0 ? "-" : std::to_string(threads), busy_text(lease), or_dash(since(lease, now)),
                         left_text(lease)});
+        if (gpus) rows.back().insert(rows.back().begin() + kGpus, or_dash(gpus_of(placement)));
         if (classes) rows.back().push_back(or_dash(class_text(lease)));
         rows.back().push_back(command_of(lease));
     }
@@ -186,6 +200,9 @@ std::string lease_text(const Dict& lease, std::uint64_t now) {
     if (const auto placement = get_dict(lease, "placement"); !get_text(placement, "cpus").empty()) {
         rows.push_back({"place", where(placement)});
         for (const auto& why : get_strings(placement, "why")) rows.push_back({"", why});
+        for (const auto& gpu : get_dicts(placement, "gpus"))
+            rows.push_back({"gpu", get_text(gpu, "pci") + ", " + or_dash(get_text(gpu, "name")) + ", " +
+                                       or_dash(get_text(gpu, "uuid"))});
         rows.push_back({"confinement", how_confined(get_dict(lease, "confinement"))});
     }
     if (const auto degraded = get_text(lease, "degraded"); !degraded.empty()) rows.push_back({"degraded", degraded});
@@ -291,10 +308,20 @@ std::string topology_text(const Dict& topology, std::size_t width) {
     if (const auto sizes = get_strings(topology, "hugepage_sizes"); !sizes.empty())
         out += "huge pages: " + joined(sizes) + '\n';
     if (const auto devices = get_dicts(topology, "devices"); !devices.empty()) {
+        const bool gpus =
+            std::ranges::any_of(devices, [](const Dict& device) { return get_text(device, "kind") == "gpu"; });
         Table list{{"DEVICE", "PCI", "NODES", "NAME"}};
-        for (const auto& device : devices)
-            list.push_back({get_text(device, "kind"), or_dash(get_text(device, "pci")),
-                            or_dash(get_text(device, "nodes")), get_text(device, "name")});
+        if (gpus) list[0].insert(list[0].end(), {"DRIVER", "UUID"});
+        unsigned number = 0;
+        for (const auto& device : devices) {
+            const bool gpu = get_text(device, "kind") == "gpu";
+            list.push_back({get_text(device, "kind") + (gpu ? ':' + std::to_string(number++) : ""),
+                            or_dash(get_text(device, "pci")), or_dash(get_text(device, "nodes")),
+                            get_text(device, "name")});
+            if (gpu)
+                list.back().insert(list.back().end(),
+                                   {or_dash(get_text(device, "driver")), or_dash(get_text(device, "uuid"))});
+        }
         out += table_text(list, width);
     }
     add_lines(out, "contradiction: ", get_strings(topology, "contradictions"));

@@ -75,12 +75,12 @@ int enter_lease(const model::Dict& dict, const model::Dict& topology, bool json,
 int run_unleased(const Globals& globals, const RunOptions& options, const policies::Library& library,
                  const Asked& asked) {
     for (const auto* field : {"numa-balancing", "thp", "thp-defrag", "zone-reclaim", "weights", "hugepages",
-                              "page-cache", "memory-max", "shield", "time"})
+                              "page-cache", "memory-max", "shield", "time", "gpu"})
         if (options.typed.fields.contains(field))
-            return say_failure(
-                {Errc::invalid_request,
-                 std::string("--unleased and --") + field + ": only a lease changes, limits, shields or ends anything",
-                 0});
+            return say_failure({Errc::invalid_request,
+                                std::string("--unleased and --") + field +
+                                    ": only a lease keeps, changes, limits, shields or ends anything",
+                                0});
     if (asked.policy && (asked.policy->run.per_node || asked.policy->run.warm))
         return say_failure({Errc::invalid_request,
                             "--unleased and --policy " + asked.policy->name + ": only a lease is kept by a supervisor",

@@ -62,7 +62,8 @@ void announce(const Kept& run, const std::string& what) {
 /// Instances as they are started.
 class Instances {
 public:
-    Instances(const Kept& run, std::vector<unsigned> nodes) : run_(run), nodes_(std::move(nodes)) {}
+    Instances(const Kept& run, std::vector<unsigned> nodes, std::vector<model::Gpu> gpus)
+        : run_(run), nodes_(std::move(nodes)), gpus_(std::move(gpus)) {}
 
     int run_all() {
         for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -100,6 +101,7 @@ private:
             if (!lease) return say_failure(lease.error());
             entry.request = lease->request;
             entry.facts = facts_of(lease->id, lease->placement, lease->confinement, run_.topology);
+            entry.facts.gpus = gpus_;
             entry.set_affinity = true;
         }
         if (!run_.quiet)
@@ -132,6 +134,7 @@ private:
 
     const Kept& run_;
     std::vector<unsigned> nodes_;
+    std::vector<model::Gpu> gpus_;  ///< of the whole, which every instance may use
     Together together_;
     bool begun_ = false;     ///< who is started now need not wait for the others
     Supervisor supervisor_;  // the last: its children are to see the rest
@@ -175,6 +178,7 @@ model::Placement place_of_one(const model::Placement& all, const Dict& topology)
     if (nodes.empty()) return all;
     model::Placement out;
     out.nodes = model::NodeSet{nodes.front()};
+    out.gpus = all.gpus;
     for (const auto& core : model::get_dicts(topology, "cores")) {
         const auto cpus = model::CpuSet::parse(model::get_text(core, "cpus")).value_or(model::CpuSet{}) & all.cpus;
         if (model::get_number(core, "node") != nodes.front() || cpus.empty()) continue;
@@ -201,7 +205,7 @@ int run_instances(const Kept& run, const Lease& lease) {
     auto nodes = nodes_to_run_on(lease.placement, run.topology);
     if (nodes.empty()) return say_failure({Errc::impossible, "no node of " + lease.id + " has CPUs of it", 0});
     say_stays(run, "watch " + std::to_string(nodes.size()) + (nodes.size() == 1 ? " instance" : " instances"));
-    return Instances(run, std::move(nodes)).run_all();
+    return Instances(run, std::move(nodes), lease.placement.gpus).run_all();
 }
 
 int run_warmed(const Kept& run, const Lease& lease, const std::function<int()>& become) {

@@ -20,6 +20,7 @@ struct Held {
     unsigned leases = 0;
     unsigned cores = 0;
     unsigned nodes = 0;
+    std::size_t gpus = 0;
     model::Bytes memory = 0;
     model::Bytes hugepages = 0;
 
@@ -27,6 +28,7 @@ struct Held {
         leases += 1;
         cores += placement.cores;
         nodes += placement.nodes.size();
+        gpus += placement.gpus.size();
         for (const auto& [node, bytes] : placement.promise) memory += bytes;
         for (const auto& item : request.hugepages) hugepages += item.amount;
     }
@@ -165,6 +167,7 @@ std::optional<NoPlace> Stepper::over_limit(const Lease& lease, const model::Plac
     check("leases", limits.leases, asked.leases, all.leases, plain);
     check("cores", limits.cores, asked.cores, all.cores, plain);
     check("nodes", limits.nodes, asked.nodes, all.nodes, plain);
+    check("gpus", limits.gpus, asked.gpus, all.gpus, plain);
     check("memory", limits.memory, asked.memory, all.memory, model::bytes_text);
     check("hugepages", limits.hugepages, asked.hugepages, all.hugepages, model::bytes_text);
     return out;

@@ -164,29 +164,35 @@ private:
 
 }  // namespace
 
-std::expected<Placement, NoPlace> place(const Observed& observed, const Occupancy& occupancy, const Request& request) {
+std::expected<Placement, NoPlace> placing::place_near(const Observed& observed, const Occupancy& occupancy,
+                                                      const Request& request, const Near& near) {
     const auto refuse = [](model::Error error) { return std::unexpected(NoPlace{.error = std::move(error)}); };
-    const auto near = placing::find_near(observed.topology, request.near);
-    if (!near) return refuse(near.error());
     const auto facts = placing::facts_of(observed, occupancy);
-    const auto now = search(observed, occupancy, request, *near, facts, Level::now);
+    const auto now = search(observed, occupancy, request, near, facts, Level::now);
     if (!now) return refuse(now.error());
     if (!now->found.empty()) return placement_of(*now);
     if (!occupancy.explain) return refuse({Errc::not_now, "no room"});
 
     for (const auto level : {Level::leases_gone, Level::all_gone}) {
-        const auto ideal = search(observed, occupancy, request, *near, facts, level);
+        const auto ideal = search(observed, occupancy, request, near, facts, level);
         if (!ideal) return refuse(ideal.error());
         if (ideal->found.empty()) continue;
         NoPlace out{.error = {Errc::not_now, "no room now: " + placing::shortage(now->view, now->scope)}};
         out.in_the_way = in_the_way_of(*ideal, now->view);
         if (level == Level::all_gone) out.error.detail += "; what is missing is held outside numa-lease";
-        out.fits_now = FitsNow(observed, occupancy, request, *near, facts).text();
+        out.fits_now = FitsNow(observed, occupancy, request, near, facts).text();
         return std::unexpected(std::move(out));
     }
-    const auto never = search(observed, occupancy, request, *near, facts, Level::all_gone);
+    const auto never = search(observed, occupancy, request, near, facts, Level::all_gone);
     if (!never) return refuse(never.error());
     return refuse({Errc::impossible, "never on this machine: " + placing::shortage(never->view, never->scope)});
+}
+
+std::expected<Placement, NoPlace> place(const Observed& observed, const Occupancy& occupancy, const Request& request) {
+    const auto near = placing::find_near(observed.topology, request.near);
+    if (!near) return std::unexpected(NoPlace{.error = near.error()});
+    return request.gpus.none() ? placing::place_near(observed, occupancy, request, *near)
+                               : placing::place_with_gpus(observed, occupancy, request, *near);
 }
 
 }  // namespace numalease::core

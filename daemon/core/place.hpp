@@ -1,6 +1,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,8 @@ struct Occupant {
     bool share = false;                            ///< others who share may use its CPUs
     bool over = false;                             ///< looked at as if it had ended: what it holds has come back
     std::map<unsigned, model::Bytes> outstanding;  ///< max(0, promise − used) per node
+    std::set<std::string> gpus;                    ///< by PCI address
+    unsigned gpu_share = 1;                        ///< how many leases may have one of them together
 };
 
 /// What bounds a placement besides the machine itself.
@@ -24,9 +28,10 @@ struct Occupancy {
     std::vector<Occupant> occupants;
     model::CpuSet allowed_cpus;  ///< of the caller (for a nested request: of the parent lease)
     model::NodeSet allowed_nodes;
-    model::CpuSet foreign_cpus;                ///< never leased
-    model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node for the kernel and everybody else
-    bool explain = true;                       ///< where there is no room: what is in the way, and what fits
+    std::optional<std::set<std::string>> allowed_gpus;  ///< of the parent lease; nothing: all
+    model::CpuSet foreign_cpus;                         ///< never leased
+    model::Bytes reserve = 256 * model::kMiB;           ///< kept free on every node for the kernel and everybody else
+    bool explain = true;  ///< where there is no room: what is in the way, and what fits
 };
 
 /// Why there is no placement.
@@ -38,7 +43,8 @@ struct NoPlace {
 };
 
 /// The smallest set of nodes that holds the request, nearest to the device asked for and to each other; inside a node
-/// whole cores, whole last-level-cache groups first; among equals the one that leaves the largest hole.
+/// whole cores, whole last-level-cache groups first; among equals the one that leaves the largest hole. GPUs are chosen
+/// first, and draw the rest to them where the request names neither nodes nor a device to be near to.
 /// Pure. Cost: about nodes² · log(nodes) + cores; 64 nodes and 4096 threads with 200 leases take well under 1 ms.
 /// Source: DESIGN "Placement"; best fit as in Knuth, TAOCP 2.5.
 std::expected<model::Placement, NoPlace> place(const Observed& observed, const Occupancy& occupancy,

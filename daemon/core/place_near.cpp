@@ -16,13 +16,50 @@ std::string lower(std::string text) {
     return text;
 }
 
+constexpr std::string_view kUuid = "GPU-";
+
+bool is_number(const std::string& text) {
+    return std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
 /// "81:00.0" is "0000:81:00.0": lspci leaves domain 0 out, and so do people.
 std::string full_address(const std::string& text) {
     const auto address = lower(text);
     return std::ranges::count(address, ':') == 1 ? "0000:" + address : address;
 }
 
-/// All devices of a kind, in bus order: a driver's own numbers are not the bus order (CASES 35).
+model::Result<const Device*> find_device(const Topology& topology, const std::string& text) {
+    const auto colon = text.find(':');
+    const auto kind = text.substr(0, colon);
+    const auto value = colon == std::string::npos ? std::string() : text.substr(colon + 1);
+    const auto nothing = [&](const std::string& of) {
+        return model::fail(Errc::impossible, "near " + text + ": no such device; " + existing(topology, of));
+    };
+    if (value.empty() || (kind != "pci" && kind != "gpu" && kind != "netdev" && kind != "block"))
+        return model::fail(Errc::invalid_request,
+                           "near '" + text + "': write pci:ADDRESS, gpu:N, gpu:UUID, netdev:NAME or block:NAME");
+    if (kind == "pci") {
+        const auto address = full_address(value);
+        for (const auto& device : topology.devices)
+            if (!device.pci.empty() && full_address(device.pci) == address) return &device;
+        return nothing("");
+    }
+    if (kind == "gpu") {
+        if (!is_number(value) && !value.starts_with(kUuid))
+            return model::fail(
+                Errc::invalid_request,
+                "near '" + text + "': a GPU is named by its number in bus order (gpu:0), its UUID or pci:ADDRESS");
+        const auto index = find_gpu(topology, value);
+        if (!index) return nothing(kind);
+        return of_kind(topology, kind)[*index];
+    }
+    for (const auto* device : of_kind(topology, kind))
+        if (device->name == value) return device;
+    return nothing(kind);
+}
+
+}  // namespace
+
 std::vector<const Device*> of_kind(const Topology& topology, const std::string& kind) {
     std::vector<const Device*> out;
     for (const auto& device : topology.devices)
@@ -35,51 +72,36 @@ std::vector<const Device*> of_kind(const Topology& topology, const std::string& 
     return out;
 }
 
-/// What there is instead: "0: 0000:81:00.0, 1: …" or the names.
-std::string existing(const std::vector<const Device*>& devices, const std::string& kind) {
+std::string existing(const Topology& topology, const std::string& kind) {
+    auto devices = of_kind(topology, kind);
+    if (kind.empty())
+        for (const auto& device : topology.devices)
+            if (!device.pci.empty()) devices.push_back(&device);
     if (devices.empty()) return "this machine has no " + (kind.empty() ? std::string("PCI device") : kind) + " we know";
     constexpr std::size_t kShown = 16;
     std::string out = "this machine has ";
     for (std::size_t i = 0; i < devices.size() && i < kShown; ++i) {
+        const auto& it = *devices[i];
         if (i > 0) out += ", ";
-        if (kind == "gpu") out += "gpu:" + std::to_string(i) + " (" + devices[i]->pci + ")";
-        if (kind == "netdev" || kind == "block") out += kind + ":" + devices[i]->name;
-        if (kind.empty()) out += "pci:" + devices[i]->pci;
+        if (kind == "gpu")
+            out += "gpu:" + std::to_string(i) + " (" + it.pci + (it.uuid.empty() ? "" : ", " + it.uuid) + ")";
+        if (kind == "netdev" || kind == "block") out += kind + ":" + it.name;
+        if (kind.empty()) out += "pci:" + it.pci;
     }
     return devices.size() > kShown ? out + ", …" : out;
 }
 
-model::Result<const Device*> find_device(const Topology& topology, const std::string& text) {
-    const auto colon = text.find(':');
-    const auto kind = text.substr(0, colon);
-    const auto value = colon == std::string::npos ? std::string() : text.substr(colon + 1);
-    if (value.empty() || (kind != "pci" && kind != "gpu" && kind != "netdev" && kind != "block"))
-        return model::fail(Errc::invalid_request,
-                           "near '" + text + "': write pci:ADDRESS, gpu:N, netdev:NAME or block:NAME");
-    std::vector<const Device*> all;
-    if (kind == "pci") {
-        const auto address = full_address(value);
-        for (const auto& device : topology.devices) {
-            if (device.pci.empty()) continue;
-            if (full_address(device.pci) == address) return &device;
-            all.push_back(&device);
-        }
-        return model::fail(Errc::impossible, "near " + text + ": no such device; " + existing(all, ""));
+std::optional<unsigned> find_gpu(const Topology& topology, const std::string& text) {
+    const auto all = of_kind(topology, "gpu");
+    if (is_number(text)) {
+        const auto index = model::parse_unsigned(text, "gpu", all.size());
+        return index && *index < all.size() ? std::optional(static_cast<unsigned>(*index)) : std::nullopt;
     }
-    all = of_kind(topology, kind);
-    if (kind == "gpu") {
-        if (!std::ranges::all_of(value, [](unsigned char c) { return std::isdigit(c) != 0; }))
-            return model::fail(Errc::invalid_request,
-                               "near '" + text + "': a GPU is named by its number in bus order (gpu:0) or pci:ADDRESS");
-        const auto index = model::parse_unsigned(value, "near gpu", 65535);
-        if (index && *index < all.size()) return all[*index];
-    }
-    for (const auto* device : all)
-        if (kind != "gpu" && device->name == value) return device;
-    return model::fail(Errc::impossible, "near " + text + ": no such device; " + existing(all, kind));
+    const bool by_uuid = text.starts_with(kUuid);
+    for (unsigned i = 0; i < all.size(); ++i)
+        if (by_uuid ? lower(all[i]->uuid) == lower(text) : full_address(all[i]->pci) == full_address(text)) return i;
+    return std::nullopt;
 }
-
-}  // namespace
 
 model::Result<Near> find_near(const Topology& topology, const std::string& text) {
     Near near;
@@ -90,6 +112,12 @@ model::Result<Near> find_near(const Topology& topology, const std::string& text)
     near.label = text;
     if (const auto& pci = (*device)->pci; !pci.empty() && !text.starts_with("pci:")) near.label += " (" + pci + ")";
     near.nodes = (*device)->nodes & topology.node_ids();
+    if (near.nodes.empty() && (*device)->kind == "gpu")
+        for (const auto& gpu : homed_gpus(topology))
+            if (gpu.device == *device) {
+                near.nodes = gpu.home;
+                near.balanced = gpu.balanced;
+            }
     for (std::size_t i = 0; i < topology.nodes.size() && near.decides(); ++i) {
         unsigned best = ~0U;
         for (const unsigned id : near.nodes.items())

@@ -68,7 +68,11 @@ std::string why_near(const View& view, const Scope& scope) {
     const auto& near = view.near;
     if (!near.decides())
         return near.label + ": the firmware does not say which node it is on, so nearness decides nothing";
-    const auto where = near.label + ": on node " + near.nodes.text();
+    const auto where = near.label +
+                       (near.balanced ? ": the firmware does not say which node it is on; balanced over the nodes, it "
+                                        "counts as on node "
+                                      : ": on node ") +
+                       near.nodes.text();
     if (scope.listed) return where + "; nodes were named, so nearness decides nothing";
     if (near.nodes.size() > 1) return where + ", all equally near";
     return where;
@@ -110,7 +114,7 @@ std::string why_unfit(const View& view, const Unit& unit) {
 std::vector<std::string> reasons(const View& view, const Scope& scope, const Candidate& chosen,
                                  const model::Placement& placement) {
     std::vector<std::string> out{why_these_units(view, scope, chosen)};
-    if (!view.near.label.empty()) out.push_back(why_near(view, scope));
+    if (!view.near.label.empty() && !view.near.drawn) out.push_back(why_near(view, scope));
     std::size_t all = 0;
     for (const unsigned unit : chosen.units) all += scope.units[unit].cores.size();
     auto cores = of(placement.cores, all) + (all == 1 ? " core" : " cores");

@@ -9,25 +9,58 @@
 #include "core/place.hpp"
 
 /// The parts of `place`, in the order in which they are used:
-/// near → view (what is there and free) → scope (what may be chosen) → select (which units) → pick (which cores) →
-/// text. For place*.cpp only.
+/// near → gpus → view (what is there and free) → scope (what may be chosen) → select (which units) → pick (which cores)
+/// → text. For place*.cpp only.
 namespace numalease::core::placing {
 
 using model::Bytes;
 
 // ── near ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/// The device of `--near`, found.
+/// The device of `--near`, found; or the leased GPUs.
 struct Near {
     std::string label;           ///< "gpu:0 (0000:81:00.0)"; empty: no wish
     model::NodeSet nodes;        ///< empty: no wish, or the firmware does not say
     std::vector<unsigned> cost;  ///< distance to the device, by position in Topology::nodes
+    bool balanced = false;       ///< a GPU of which the firmware does not say where it is: see HomedGpu
+    bool drawn = false;          ///< by the GPUs of the request
     [[nodiscard]] bool decides() const { return !nodes.empty(); }
 };
 
-/// "pci:81:00.0" (with or without domain), "gpu:N" (in PCI order), "netdev:NAME", "block:NAME".
+/// "pci:81:00.0" (with or without domain), "gpu:N" (in PCI order), "gpu:UUID", "netdev:NAME", "block:NAME".
 /// Errors: invalid_request for another form, impossible for an unknown device, naming those there are.
 model::Result<Near> find_near(const model::Topology& topology, const std::string& text);
+
+/// All devices of a kind, in bus order: a driver's own numbers are not the bus order (CASES 35).
+std::vector<const model::Device*> of_kind(const model::Topology& topology, const std::string& kind);
+/// What there is of a kind: "this machine has gpu:0 (0000:81:00.0), …". Empty: all PCI devices.
+std::string existing(const model::Topology& topology, const std::string& kind);
+
+// ── gpus ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/// A GPU and where it counts as being. Where the firmware does not say, each goes in turn to the socket and node with
+/// the fewest: several are never all near to node 0 (CASES 36).
+struct HomedGpu {
+    const model::Device* device = nullptr;
+    model::NodeSet home;
+    bool balanced = false;  ///< a guess of ours
+};
+
+/// In bus order, as "gpu:N" counts them.
+std::vector<HomedGpu> homed_gpus(const model::Topology& topology);
+
+/// Position in bus order of "0", "81:00.0" or "GPU-…"; nothing for one that does not exist.
+std::optional<unsigned> find_gpu(const model::Topology& topology, const std::string& text);
+
+/// Cores and memory only: what `place` does where no GPU is asked for.
+std::expected<model::Placement, NoPlace> place_near(const Observed& observed, const Occupancy& occupancy,
+                                                    const model::Request& request, const Near& near);
+
+/// First the GPUs: those that are asked for, or any N: free ones before others, of one socket, nearest to the nodes or
+/// the device that the request names. Then cores and memory, drawn to them where it names none; of sets of GPUs that
+/// are as good the one with the nearest cores.
+std::expected<model::Placement, NoPlace> place_with_gpus(const Observed& observed, const Occupancy& occupancy,
+                                                         const model::Request& request, const Near& near);
 
 // ── view ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

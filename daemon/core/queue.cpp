@@ -62,15 +62,19 @@ std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease, 
         const auto& bounds = parent->second.placement;
         occupancy.allowed_cpus &= bounds.cpus;
         occupancy.allowed_nodes &= bounds.nodes;
+        occupancy.allowed_gpus = model::gpu_addresses(bounds);
     }
     const auto add = [&](const Lease& other) {
         // A child lives inside its parent: only siblings are in each other's way.
         if (!model::occupies(other.state) || other.id == lease.id || other.caller.parent != lease.caller.parent) return;
+        const bool over = world.over.contains(other.id);
         occupancy.occupants.push_back({.id = other.id,
                                        .cpus = other.placement.cpus,
                                        .share = other.request.share,
-                                       .over = world.over.contains(other.id),
-                                       .outstanding = outstanding(other, observed_)});
+                                       .over = over,
+                                       .outstanding = outstanding(other, observed_),
+                                       .gpus = over ? std::set<std::string>() : model::gpu_addresses(other.placement),
+                                       .gpu_share = other.request.gpu_share});
     };
     for (const auto& [id, other] : state_.leases) add(other);
     for (const auto* other : world.beside) add(*other);
@@ -209,6 +213,7 @@ void Stepper::give(Choice choice) {
     std::erase(state_.queue, choice.lease.id);
     auto& lease = state_.leases[choice.lease.id];
     lease = std::move(choice.lease);
+    if (lease.caller.parent.empty()) state_.usage[lease.caller.uid].served = now_.boot;
     begin_preparing(lease, std::move(choice.placement));
     for (const auto& lever : choice.levers)
         if (auto wanted = want(lease, lever); !wanted) {  // required ones were looked at before: this one is not
@@ -348,11 +353,14 @@ void Stepper::serve_queue() {
         // What only the user's own limits are in the way of does not hold up others.
         const bool own = choice.error().error.code == Errc::quota;
         if (!blocked(id, std::move(choice.error())) || own) continue;
-        if (first.empty()) first = id;
-        if (!reservation) reservation = when(lease, {});
+        if (!reservation) {
+            reservation = when(lease, {});
+            first = id;
+        }
         failed.push_front(lease);
         if (failed.size() > kRemembered) failed.pop_back();
     }
+    state_.first = first;
 }
 
 /// Says why it waits; false where it does not wait any more.

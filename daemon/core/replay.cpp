@@ -116,7 +116,8 @@ std::vector<Record> changes(const State& from, const State& to) {
         out, kUsage, from.usage, to.usage, [](unsigned uid) { return std::to_string(uid); },
         [](const Usage& usage) {
             return Dict{{"node_seconds", static_cast<std::uint64_t>(std::llround(usage.node_seconds))},
-                        {"at", static_cast<std::uint64_t>(usage.at.count())}};
+                        {"at", static_cast<std::uint64_t>(usage.at.count())},
+                        {"served", static_cast<std::uint64_t>(usage.served.count())}};
         });
     return out;
 }
@@ -145,7 +146,8 @@ State replay(const std::vector<Record>& records, std::vector<std::string>& ignor
             else
                 state.usage[static_cast<unsigned>(*uid)] = {
                     .node_seconds = static_cast<double>(get_number(record.body, "node_seconds")),
-                    .at = model::Micros(get_number(record.body, "at"))};
+                    .at = model::Micros(get_number(record.body, "at")),
+                    .served = model::Micros(get_number(record.body, "served"))};
         } else if (record.type == kLease) {
             if (record.gone) {
                 state.leases.erase(record.key);
@@ -194,6 +196,9 @@ void check_overlap(std::vector<std::string>& out, const State& state) {
         const auto parent = state.leases.find(lease.caller.parent);
         if (parent != state.leases.end() && !parent->second.placement.cpus.covers(lease.placement.cpus))
             out.push_back(lease.id + " is not inside its parent " + parent->first);
+        if (parent != state.leases.end() && !std::ranges::includes(model::gpu_addresses(parent->second.placement),
+                                                                   model::gpu_addresses(lease.placement)))
+            out.push_back(lease.id + " has a GPU that its parent " + parent->first + " has not");
         for (auto b = std::next(a); b != state.leases.end(); ++b) {
             const auto& other = b->second;
             if (!model::occupies(other.state) || other.caller.parent != lease.caller.parent) continue;
@@ -201,6 +206,10 @@ void check_overlap(std::vector<std::string>& out, const State& state) {
             if (!shared && lease.placement.cpus.intersects(other.placement.cpus))
                 out.push_back(lease.id + " and " + other.id + " share CPUs " +
                               (lease.placement.cpus & other.placement.cpus).text());
+            const bool shares_gpus = lease.request.gpu_share > 1 && other.request.gpu_share > 1;
+            for (const auto& gpu : model::gpu_addresses(lease.placement))
+                if (!shares_gpus && model::gpu_addresses(other.placement).contains(gpu))
+                    out.push_back(lease.id + " and " + other.id + " share GPU " + gpu);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <numbers>
 #include <queue>
+#include <tuple>
 
 #include "core/stepper.hpp"
 
@@ -54,45 +55,86 @@ struct Turn {
     bool operator>(const Turn& other) const { return std::tie(used, next) > std::tie(other.used, other.next); }
 };
 
-/// One class's requests, user by user, merged so that the user who has least for his weight is next.
-class TakingTurns {
+/// The queue, sorted out.
+class Order {
 public:
-    TakingTurns(const State& state, const Observed& observed, const std::map<unsigned, double>& usage)
-        : state_(state), observed_(observed), usage_(usage) {}
+    Order(const State& state, const Observed& observed, Micros now)
+        : state_(state), observed_(observed), usage_(usage_by_user(state, observed, now)) {
+        for (std::size_t at = 0; at < state.queue.size(); ++at)
+            if (lease(at).caller.parent.empty())
+                classes_[priority_of(lease(at).request, observed.scheduling)][lease(at).caller.uid].push_back(at);
+        take_aged(now);
+    }
 
-    void add(std::size_t at) { by_user_[lease(at).caller.uid].push_back(at); }
-
-    void append_to(std::vector<LeaseId>& out, std::size_t most) {
-        std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
-        for (const auto& [uid, waiting] : by_user_) turns.push({used(uid) / weight(uid), waiting.front(), uid});
-        while (!turns.empty() && out.size() < most) {
-            auto turn = turns.top();
-            turns.pop();
-            auto& waiting = by_user_[turn.uid];
-            out.push_back(state_.queue[waiting.front()]);
-            turn.used += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(turn.uid);
-            waiting.pop_front();
-            if (waiting.empty()) continue;
-            turn.next = waiting.front();
-            turns.push(turn);
-        }
+    std::vector<LeaseId> up_to(std::size_t most) && {
+        for (auto& [priority, by_user] : classes_) append(by_user, most);
+        if (out_.size() > most) out_.resize(most);
+        return std::move(out_);
     }
 
 private:
+    using ByUser = std::map<unsigned, std::deque<std::size_t>>;
+
     [[nodiscard]] const Lease& lease(std::size_t at) const { return state_.leases.at(state_.queue[at]); }
     [[nodiscard]] double used(unsigned uid) const {
         const auto found = usage_.find(uid);
-        return found == usage_.end() ? 0 : found->second;
+        return found == usage_.end() ? 0 : found->second / weight(uid);
     }
     [[nodiscard]] double weight(unsigned uid) const {
         const auto found = observed_.limits.find(uid);
         return found == observed_.limits.end() ? 1 : std::max(found->second.weight, 1U);
     }
 
+    /// Of each user the next request, where neither it nor the user has been served for so long.
+    void take_aged(Micros now) {
+        std::map<unsigned, std::pair<Micros, ByUser*>> next;
+        for (auto& [priority, by_user] : classes_)
+            for (const auto& [uid, waiting] : by_user) {
+                const auto served = state_.usage.find(uid);
+                const auto since =
+                    std::max(lease(waiting.front()).queued.boot, served == state_.usage.end() ? Micros(0) : served->second.served);
+                next.try_emplace(uid, since, &by_user);
+            }
+        std::vector<std::tuple<Micros, std::size_t, unsigned>> aged;
+        for (const auto& [uid, it] : next)
+            if (now - it.first >= observed_.scheduling.aging) aged.emplace_back(it.first, (*it.second)[uid].front(), uid);
+        std::ranges::sort(aged);
+        for (const auto& [since, at, uid] : aged) take(*next.at(uid).second, uid);
+    }
+
+    void take(ByUser& by_user, unsigned uid) {
+        auto& waiting = by_user[uid];
+        out_.push_back(state_.queue[waiting.front()]);
+        waiting.pop_front();
+        if (waiting.empty()) by_user.erase(uid);
+    }
+
+    void append(ByUser& by_user, std::size_t most) {
+        // Whoever has been told when to start keeps the turn, whatever has been used since.
+        for (auto& [uid, waiting] : by_user)
+            if (state_.queue[waiting.front()] == state_.first) {
+                take(by_user, uid);
+                break;
+            }
+        std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
+        for (const auto& [uid, waiting] : by_user) turns.push({used(uid), waiting.front(), uid});
+        while (!turns.empty() && out_.size() < most) {
+            auto turn = turns.top();
+            turns.pop();
+            const auto& waiting = by_user[turn.uid];
+            turn.used += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(turn.uid);
+            const bool more = waiting.size() > 1;
+            if (more) turn.next = waiting[1];
+            take(by_user, turn.uid);
+            if (more) turns.push(turn);
+        }
+    }
+
     const State& state_;
     const Observed& observed_;
-    const std::map<unsigned, double>& usage_;
-    std::map<unsigned, std::deque<std::size_t>> by_user_;
+    std::map<unsigned, double> usage_;
+    std::map<int, ByUser, std::greater<>> classes_;
+    std::vector<LeaseId> out_;
 };
 
 }  // namespace
@@ -136,27 +178,14 @@ void add_use(std::map<unsigned, Usage>& usage, const Lease& lease, const Observe
     it.at = now;
     constexpr double kForgotten = 1;
     std::erase_if(usage, [&](const auto& item) {
-        return decayed(item.second.node_seconds, seconds(now - item.second.at),
+        return now - item.second.served >= observed.scheduling.aging &&
+               decayed(item.second.node_seconds, seconds(now - item.second.at),
                        seconds(observed.scheduling.half_life)) < kForgotten;
     });
 }
 
 std::vector<LeaseId> order_of(const State& state, const Observed& observed, Micros now, std::size_t most) {
-    std::vector<LeaseId> out;
-    const auto usage = usage_by_user(state, observed, now);
-    std::map<int, TakingTurns, std::greater<>> classes;
-    for (std::size_t at = 0; at < state.queue.size(); ++at) {
-        const auto& lease = state.leases.at(state.queue[at]);
-        if (!lease.caller.parent.empty()) continue;
-        if (now - lease.queued.boot >= observed.scheduling.aging) {
-            if (out.size() < most) out.push_back(lease.id);
-            continue;
-        }
-        const auto priority = priority_of(lease.request, observed.scheduling);
-        classes.try_emplace(priority, state, observed, usage).first->second.add(at);
-    }
-    for (auto& [priority, waiting] : classes) waiting.append_to(out, most);
-    return out;
+    return Order(state, observed, now).up_to(most);
 }
 
 std::optional<Micros> end_of(const Lease& lease, Micros now) {

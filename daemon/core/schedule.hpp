@@ -8,8 +8,9 @@
 
 /// In which order those who wait are served, and when. Pure.
 ///
-/// Who has waited for `aging` is served by age. Of the others higher classes go first; within a class the user who has
-/// used least for his weight, his requests in the order in which they came. The first in that order which lacks room
+/// A user who has not been served for `aging` is before all others with one request, the next of theirs: the longest
+/// unserved first. Then higher classes go first; within a class the user who has used least for the weight, requests of
+/// one user in the order in which they came. The first in that order which lacks room
 /// has a reservation: nobody behind it starts who could make it start later. What a user's own limits hold back is
 /// passed over. Source: EASY backfill (Lifka 1995; Slurm's sched/backfill); decayed use as in HTCondor and Slurm;
 /// stride scheduling (Waldspurger 1995) for taking turns.

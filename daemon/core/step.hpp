@@ -30,10 +30,11 @@ struct UnitAsk {
     bool operator==(const UnitAsk&) const = default;
 };
 
-/// What a user's leases that are over have used.
+/// What a user's leases that are over have used, and when the user was served.
 struct Usage {
     double node_seconds = 0;  ///< as of `at`; it decays
     model::Micros at{0};      ///< boot clock
+    model::Micros served{0};  ///< boot clock; when a request of theirs last got its lease
 
     bool operator==(const Usage&) const = default;
 };
@@ -43,6 +44,7 @@ struct State {
     Leases leases;
     Ledger ledger;
     std::vector<model::LeaseId> queue;  ///< as they came; who is served first: order_of()
+    model::LeaseId first;               ///< who had the reservation: keeps its turn. Not journalled
     std::map<unsigned, Usage> usage;    ///< by uid
     std::uint64_t next_id = 1;
     std::uint64_t next_op = 1;  ///< not journalled: operations do not survive a restart

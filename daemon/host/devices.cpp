@@ -16,6 +16,7 @@ namespace {
 constexpr unsigned kDisplayClass = 0x03;
 constexpr unsigned kAccelerator = 0x12;
 constexpr std::array<unsigned, 2> kManagementVendors{0x1a03, 0x102b};  // ASPEED, Matrox
+constexpr std::array<std::string_view, 3> kManagementDrivers{"ast", "mgag200", "hibmc-drm"};
 
 std::string pci_address(const hwloc_obj_attr_u::hwloc_pcidev_attr_s& pci) {
     std::array<char, 32> text{};
@@ -29,9 +30,18 @@ hwloc_obj_t pci_of(hwloc_obj_t object) {
     return object;
 }
 
-bool is_management(hwloc_obj_t pci) {
-    const auto& vendors = kManagementVendors;
-    return std::find(vendors.begin(), vendors.end(), pci->attr->pcidev.vendor_id) != vendors.end();
+bool is_management(hwloc_obj_t pci, std::string_view driver) {
+    return std::ranges::count(kManagementVendors, pci->attr->pcidev.vendor_id) != 0 ||
+           std::ranges::count(kManagementDrivers, driver) != 0;
+}
+
+/// Whose variables choose it: CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES.
+std::string vendor_of(hwloc_obj_t pci) {
+    switch (pci->attr->pcidev.vendor_id) {
+        case 0x10de: return "nvidia";
+        case 0x1002: return "amd";
+        default: return "";
+    }
 }
 
 /// Nodes a device is local to. The firmware's word is numa_node; -1 or no file: it does not say, and then hwloc's guess
@@ -88,11 +98,15 @@ std::vector<Device> read_devices(const Root& root, hwloc_topology_t hwloc, const
     std::vector<Device> devices;
     const auto add = [&](std::string_view kind, hwloc_obj_t object, std::string name) {
         auto* pci = pci_of(object);
-        if (kind == "gpu" && pci != nullptr && is_management(pci)) return;
         Device device{.pci = pci != nullptr ? pci_address(pci->attr->pcidev) : std::string{},
                       .kind = std::string(kind),
-                      .name = std::move(name),
-                      .nodes = {}};
+                      .name = std::move(name)};
+        if (kind == "gpu") {
+            if (pci == nullptr) return;
+            device.driver = root.link_name("sys/bus/pci/devices/" + device.pci + "/driver");
+            if (is_management(pci, device.driver)) return;
+            device.vendor = vendor_of(pci);
+        }
         device.nodes = nodes_near(root, hwloc, object, device.pci, nodes);
         const bool known = std::any_of(devices.begin(), devices.end(), [&](const Device& other) {
             return kind == "gpu" && other.kind == kind && !other.pci.empty() && other.pci == device.pci;
@@ -110,7 +124,7 @@ std::vector<Device> read_devices(const Root& root, hwloc_topology_t hwloc, const
         add(kind, object, kind == "gpu" ? gpu_name(object) : std::string(object->name));
     }
     const auto rank = [](const Device& device) {
-        return std::tuple(device.kind != "gpu", device.kind != "netdev", device.pci, device.name);
+        return std::tuple(device.kind != "gpu", device.kind != "netdev", device.pci.size(), device.pci, device.name);
     };
     std::stable_sort(devices.begin(), devices.end(),
                      [&](const Device& a, const Device& b) { return rank(a) < rank(b); });

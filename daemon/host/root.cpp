@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -137,6 +138,18 @@ std::vector<std::string> Root::list(std::string_view path) const {
     }
     std::sort(names.begin(), names.end());
     return names;
+}
+
+std::string Root::link_name(std::string_view path) const {
+    const auto slash = path.rfind('/');
+    const auto folder = open_below(slash == std::string_view::npos ? "" : path.substr(0, slash), O_PATH | O_DIRECTORY);
+    if (!folder) return {};
+    std::array<char, 4096> target{};
+    const std::string name(path.substr(slash + 1));
+    const auto size = ::readlinkat(folder->get(), name.c_str(), target.data(), target.size());
+    if (size <= 0) return {};
+    const std::string_view text(target.data(), static_cast<std::size_t>(size));
+    return std::string(text.substr(text.rfind('/') + 1));
 }
 
 bool Root::is_this_machine() const {

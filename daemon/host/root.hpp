@@ -53,6 +53,8 @@ public:
     [[nodiscard]] bool exists(std::string_view path) const;
     /// Names in a directory, sorted; empty where there is none.
     [[nodiscard]] std::vector<std::string> list(std::string_view path) const;
+    /// The last component of what a link points to: "nvidia" of a device's driver. Empty where there is no link.
+    [[nodiscard]] std::string link_name(std::string_view path) const;
     /// True where this root is the running system's own "/", not a fake or dumped tree.
     [[nodiscard]] bool is_this_machine() const;
     /// The path as a person would type it, for messages: "/proc/sys/vm/drop_caches".

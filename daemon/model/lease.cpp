@@ -148,26 +148,42 @@ std::string_view text_of(ConfinementKind kind) { return kKinds.of(kind); }
 std::string_view text_of(ShieldKind kind) { return kShields.of(kind); }
 std::string_view text_of(Stage stage) { return kStages.of(stage); }
 
+std::set<std::string> gpu_addresses(const Placement& placement) {
+    std::set<std::string> out;
+    for (const auto& gpu : placement.gpus) out.insert(gpu.pci);
+    return out;
+}
+
 Dict to_dict(const Placement& placement) {
     Dict promise;
     for (const auto& [node, bytes] : placement.promise) promise[std::to_string(node)] = bytes;
-    return {{"cpus", placement.cpus.text()},
-            {"nodes", placement.nodes.text()},
-            {"cores", placement.cores},
-            {"threads", placement.threads},
-            {"promise", promise},
-            {"why", placement.why},
-            {"runners_up", placement.runners_up}};
+    Value::Dicts gpus;
+    for (const auto& gpu : placement.gpus)
+        gpus.push_back({{"pci", gpu.pci},
+                        {"uuid", gpu.uuid},
+                        {"vendor", gpu.vendor},
+                        {"name", gpu.name},
+                        {"nodes", gpu.nodes.text()}});
+    return {{"cpus", placement.cpus.text()}, {"nodes", placement.nodes.text()},   {"gpus", gpus},
+            {"cores", placement.cores},      {"threads", placement.threads},      {"promise", promise},
+            {"why", placement.why},          {"runners_up", placement.runners_up}};
 }
 
 Placement placement_from_dict(const Dict& dict) {
     Placement out{.cpus = cpus_of(dict, "cpus"),
                   .nodes = nodes_of(dict, "nodes"),
+                  .gpus = {},
                   .cores = static_cast<unsigned>(get_number(dict, "cores")),
                   .threads = static_cast<unsigned>(get_number(dict, "threads")),
                   .promise = {},
                   .why = get_strings(dict, "why"),
                   .runners_up = get_strings(dict, "runners_up")};
+    for (const auto& gpu : get_dicts(dict, "gpus"))
+        out.gpus.push_back({.pci = get_text(gpu, "pci"),
+                            .uuid = get_text(gpu, "uuid"),
+                            .vendor = get_text(gpu, "vendor"),
+                            .name = get_text(gpu, "name"),
+                            .nodes = nodes_of(gpu, "nodes")});
     const auto promise = get_dict(dict, "promise");
     for (const auto& [node, bytes] : promise)
         if (const auto id = parse_unsigned(node, "node", kNodeLimit - 1))

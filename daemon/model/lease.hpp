@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,10 +48,22 @@ struct Caller {
     bool operator==(const Caller&) const = default;
 };
 
+/// A leased GPU as it was when it was leased.
+struct Gpu {
+    std::string pci;
+    std::string uuid;    ///< empty where its driver did not say
+    std::string vendor;  ///< "nvidia", "amd" or empty
+    std::string name;    ///< its model
+    NodeSet nodes;       ///< where it counts as being
+
+    bool operator==(const Gpu&) const = default;
+};
+
 /// What the solver chose and why.
 struct Placement {
-    CpuSet cpus;    ///< all online threads of the leased cores
-    NodeSet nodes;  ///< memory nodes
+    CpuSet cpus;            ///< all online threads of the leased cores
+    NodeSet nodes;          ///< memory nodes
+    std::vector<Gpu> gpus;  ///< in bus order
     unsigned cores = 0;
     unsigned threads = 0;               ///< what the engine is told
     std::map<unsigned, Bytes> promise;  ///< bytes promised per node
@@ -170,6 +183,8 @@ Dict to_dict(const Lease& lease);
 Dict journal_dict(const Lease& lease);
 /// Of either.  Errors: invalid_request.
 Result<Lease> lease_from_dict(const Dict& dict);
+/// By PCI address.
+std::set<std::string> gpu_addresses(const Placement& placement);
 Dict to_dict(const Placement& placement);
 Placement placement_from_dict(const Dict& dict);
 

@@ -91,6 +91,61 @@ std::string choice_text(const Choice& choice) {
     return choice.items.text();
 }
 
+/// "0", "0000:81:00.0", "81:00.0" or "GPU-…". Which of them exist only the machine knows.
+bool names_a_gpu(std::string_view text) {
+    const auto all = [](std::string_view part, std::string_view allowed) {
+        return !part.empty() && part.find_first_not_of(allowed) == std::string_view::npos;
+    };
+    constexpr std::string_view kHex = "0123456789abcdefABCDEF";
+    if (text.starts_with("GPU-")) return all(text.substr(4), "0123456789abcdefABCDEF-");
+    if (all(text, kHex.substr(0, 10))) return text.size() <= 5;
+    const auto dot = text.rfind('.');
+    const auto colon = text.rfind(':');
+    if (dot == std::string_view::npos || colon == std::string_view::npos || colon > dot) return false;
+    return all(text.substr(0, colon), "0123456789abcdefABCDEF:") &&
+           all(text.substr(colon + 1, dot - colon - 1), kHex) && all(text.substr(dot + 1), kHex);
+}
+
+Result<void> parse_gpus(Request& request, std::string_view text) {
+    request.gpus = {};
+    if (text == "none") return {};
+    if (text.starts_with("any:")) {
+        const auto count = parse_unsigned(text.substr(4), "any:N", kGpuLimit);
+        if (!count) return std::unexpected(count.error());
+        if (*count == 0) return fail(Errc::invalid_request, "any:0 asks for nothing");
+        request.gpus.any = static_cast<unsigned>(*count);
+        return {};
+    }
+    while (true) {
+        const auto comma = text.find(',');
+        const auto item = text.substr(0, comma);
+        if (!names_a_gpu(item))
+            return fail(Errc::invalid_request, "'" + std::string(item.substr(0, 64)) +
+                                                   "' is no GPU: write its number in bus order (0), its PCI address "
+                                                   "(81:00.0), GPU-UUID, or any:N");
+        if (request.gpus.items.size() == kGpuLimit)
+            return fail(Errc::invalid_request, "more than " + std::to_string(kGpuLimit) + " GPUs");
+        request.gpus.items.emplace_back(item);
+        if (comma == std::string_view::npos) return {};
+        text.remove_prefix(comma + 1);
+    }
+}
+
+std::string gpus_text(const Request& request) {
+    if (request.gpus.any > 0) return "any:" + std::to_string(request.gpus.any);
+    std::string out;
+    for (const auto& item : request.gpus.items) out += (out.empty() ? "" : ",") + item;
+    return out.empty() ? "none" : out;
+}
+
+Result<void> parse_gpu_share(Request& request, std::string_view text) {
+    const auto count = parse_unsigned(text, "how many leases", kGpuLimit);
+    if (!count) return std::unexpected(count.error());
+    if (*count == 0) return fail(Errc::invalid_request, "at least one lease: this one");
+    request.gpu_share = static_cast<unsigned>(*count);
+    return {};
+}
+
 Result<HugepageRequest> parse_hugepage_item(std::string_view item) {
     const auto bad = [&] {
         return fail(Errc::invalid_request, "'" + std::string(item) + "' is not SIZE=AMOUNT[@NODES], like 2M=8G@0");
@@ -287,12 +342,14 @@ constexpr std::array kFields{
                  [](const Request& r) { return r.cores ? std::to_string(*r.cores) : std::string(); }},
     RequestField{"mode", "physical|all", [](Request& r, Text t) { return assign(r.mode, parse_word(kModes, t)); },
                  [](const Request& r) { return std::string(word_of(kModes, r.mode)); }},
-    RequestField{"near", "pci:ADDR|gpu:N|netdev:NAME|block:NAME",
+    RequestField{"near", "pci:ADDR|gpu:N|gpu:UUID|netdev:NAME|block:NAME",
                  [](Request& r, Text t) {
                      r.near = t;
                      return Result<void>{};
                  },
                  [](const Request& r) { return r.near; }},
+    RequestField{"gpu", "none|N|PCI|UUID,…|any:N", parse_gpus, gpus_text},
+    RequestField{"gpu-share", "N", parse_gpu_share, [](const Request& r) { return std::to_string(r.gpu_share); }},
     RequestField{"memory", "SIZE", [](Request& r, Text t) { return assign(r.memory, parse_bytes(t)); },
                  [](const Request& r) { return r.memory ? std::to_string(*r.memory) : std::string(); }},
     RequestField{"memory-is-estimate", "yes|no",
@@ -371,6 +428,8 @@ Result<void> validate(const Request& request) {
     if (request.memory_max && request.memory && !request.memory_is_estimate && *request.memory_max < *request.memory)
         return fail(Errc::invalid_request, "memory-max: " + bytes_text(*request.memory_max) + " is less than memory, " +
                                                bytes_text(*request.memory));
+    if (request.gpu_share > 1 && request.gpus.none())
+        return fail(Errc::invalid_request, "gpu-share: of which GPU? say gpu too");
     if (!request.weights.empty() && request.mempolicy != Mempolicy::weighted)
         return fail(Errc::invalid_request, "weights: only with mempolicy weighted");
     if (request.shield && request.share)

@@ -23,6 +23,16 @@ struct Choice {
     bool operator==(const Choice&) const = default;
 };
 
+/// GPUs by name, or any N of them. Neither: none.
+struct GpuChoice {
+    std::vector<std::string> items;  ///< "0" (in bus order), "0000:81:00.0" or "81:00.0", "GPU-…"
+    unsigned any = 0;
+
+    [[nodiscard]] bool none() const { return items.empty() && any == 0; }
+    bool operator==(const GpuChoice&) const = default;
+};
+inline constexpr unsigned kGpuLimit = 64;  ///< of one lease
+
 enum class Mode { physical, all };
 enum class Mempolicy { automatic, bind, interleave, weighted, local };
 enum class Balancing { automatic, keep, off, on };
@@ -62,7 +72,9 @@ struct Request {
     Choice nodes;
     std::optional<unsigned> cores;
     Mode mode = Mode::physical;
-    std::string near;  ///< "pci:ADDR", "gpu:N", "netdev:NAME", "block:NAME"; empty: no wish
+    std::string near;  ///< "pci:ADDR", "gpu:N", "gpu:UUID", "netdev:NAME", "block:NAME"; empty: no wish
+    GpuChoice gpus;
+    unsigned gpu_share = 1;  ///< how many leases that say so may have one of its GPUs together; 1: nobody else
     std::optional<Bytes> memory;
     bool memory_is_estimate = false;  ///< derived from a model file; places, but never caps
     std::optional<Bytes> memory_max;  ///< the most the lease may use, where its nodes could give more

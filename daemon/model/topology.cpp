@@ -64,9 +64,12 @@ Dict to_dict(const Topology& topology) {
                          {"cpus", core.cpus.text()},
                          {"offline", core.offline.text()}});
     Value::Dicts devices;
-    for (const auto& device : topology.devices)
+    for (const auto& device : topology.devices) {
         devices.push_back(
             {{"kind", device.kind}, {"pci", device.pci}, {"name", device.name}, {"nodes", device.nodes.text()}});
+        if (device.kind != "gpu") continue;
+        devices.back().insert({{"vendor", device.vendor}, {"driver", device.driver}, {"uuid", device.uuid}});
+    }
     Value::Strings sizes;
     for (const auto size : topology.hugepage_sizes) sizes.push_back(bytes_text(size));
     return {{"nodes", nodes},

@@ -36,12 +36,15 @@ struct Node {
     bool operator==(const Node&) const = default;
 };
 
-/// A device a request can be near to.
+/// A device a request can be near to, or a GPU it can lease.
 struct Device {
-    std::string pci;   ///< "0000:81:00.0", empty for none
-    std::string kind;  ///< "gpu", "netdev" or "block"
-    std::string name;  ///< "eth0", "nvme0n1", or the model name
-    NodeSet nodes;     ///< nodes it is local to; empty where the firmware does not say
+    std::string pci;     ///< "0000:81:00.0", empty for none
+    std::string kind;    ///< "gpu", "netdev" or "block"
+    std::string name;    ///< "eth0", "nvme0n1", or the model name
+    NodeSet nodes;       ///< nodes it is local to; empty where the firmware does not say
+    std::string vendor;  ///< of a GPU: whose variables choose it, "nvidia" or "amd"; empty for any other
+    std::string driver;  ///< of a GPU: "nvidia", "amdgpu", "vfio-pci", …; empty for none
+    std::string uuid;    ///< of a GPU: "GPU-…", as CUDA and ROCm call it; empty where its driver does not say
 
     bool operator==(const Device&) const = default;
 };

@@ -20,7 +20,7 @@ using model::Result;
 
 model::Result<void> App::start() {
     handed_over_ = take_handed_over();
-    auto machine = open_machine(options_.root);
+    auto machine = open_machine(options_.root, options_.gpu_root);
     if (!machine) return std::unexpected(machine.error());
     machine_.emplace(std::move(*machine));
     if (auto opened = open_event_loop(); !opened) return opened;

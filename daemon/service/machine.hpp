@@ -11,6 +11,7 @@ namespace numalease::service {
 struct Machine {
     host::Root root;
     host::Root proc;
+    host::Root gpus;      ///< what GPUs' drivers say
     std::string cgroup2;  ///< "sys/fs/cgroup", below `root`; empty where there is none
 
     /// Processes can be moved between cgroups below `root`: it is the real tree.
@@ -18,6 +19,6 @@ struct Machine {
 };
 
 /// Errors: io.
-model::Result<Machine> open_machine(const std::string& root_directory);
+model::Result<Machine> open_machine(const std::string& root_directory, const std::string& gpu_directory);
 
 }  // namespace numalease::service

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "host/gpus.hpp"
 #include "host/knobs.hpp"
 #include "host/partition.hpp"
 #include "host/process.hpp"
@@ -23,14 +24,31 @@ bool may_place(const core::State& state, const core::Input& input) {
     });
 }
 
+bool may_place_gpus(const core::State& state, const core::Input& input) {
+    if (const auto* acquire = std::get_if<core::Acquire>(&input); acquire != nullptr && !acquire->request.gpus.none())
+        return true;
+    return std::ranges::any_of(state.leases, [](const auto& item) {
+        return item.second.state == model::LeaseState::queued && !item.second.request.gpus.none();
+    });
+}
+
 }  // namespace
 
-model::Result<void> Observer::start() {
-    auto fingerprint = host::topology_fingerprint(machine_.root);
+std::string Observer::fingerprint() const {
+    return host::topology_fingerprint(machine_.root) + host::gpu_fingerprint(machine_.gpus);
+}
+
+model::Result<void> Observer::probe(std::string fingerprint) {
     auto probed = host::probe_topology(machine_.root);
     if (!probed) return std::unexpected(probed.error());
     topology_ = std::move(*probed);
+    host::name_gpus(machine_.gpus, topology_.devices);
     fingerprint_ = std::move(fingerprint);
+    return {};
+}
+
+model::Result<void> Observer::start() {
+    if (auto probed = probe(fingerprint()); !probed) return probed;
     loses_masks_ = host::loses_thread_masks(machine_.root);
     if (!machine_.cgroup2.empty()) find_scopes("", 0);
     return {};
@@ -47,16 +65,22 @@ void Observer::find_scopes(const std::string& directory, int depth) {
 }
 
 const model::Topology& Observer::topology() {
-    auto fingerprint = host::topology_fingerprint(machine_.root);
-    if (fingerprint == fingerprint_) return topology_;
-    if (auto probed = host::probe_topology(machine_.root)) {
-        topology_ = std::move(*probed);
-        fingerprint_ = std::move(fingerprint);
-    } else {
+    look_at_topology();
+    return topology_;
+}
+
+void Observer::look_at_topology() {
+    auto now = fingerprint();
+    if (now == fingerprint_) return;
+    if (auto probed = probe(std::move(now)); !probed)
         log::event(log::Level::warning, log::kDegraded, "the changed topology cannot be read; the former one stays",
                    {{"REASON", probed.error().detail}});
-    }
-    return topology_;
+}
+
+/// A driver may learn a card's UUID only when the card is first used: who leases one gets what is known by now.
+void Observer::look_for_uuids() {
+    const auto unnamed = [](const model::Device& it) { return it.kind == "gpu" && it.uuid.empty(); };
+    if (std::ranges::any_of(topology_.devices, unnamed)) host::name_gpus(machine_.gpus, topology_.devices);
 }
 
 core::KnobReading Observer::read(const model::KnobKey& key) const {
@@ -157,7 +181,9 @@ std::map<unsigned, model::Limits> Observer::limits(const core::State& state, con
 }
 
 core::Observed Observer::observe(const core::State& state, const core::Input& input, bool systemd) {
-    core::Observed out{.topology = topology(),
+    look_at_topology();
+    if (may_place_gpus(state, input)) look_for_uuids();
+    core::Observed out{.topology = topology_,
                        .reserve = site_.config.reserve,
                        .loses_masks = loses_masks_,
                        .systemd = systemd,

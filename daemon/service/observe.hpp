@@ -35,6 +35,10 @@ private:
     [[nodiscard]] core::ShieldFacts shield_facts(const core::State& state, const core::Input& input) const;
     [[nodiscard]] std::map<unsigned, model::Limits> limits(const core::State& state, const core::Input& input) const;
     [[nodiscard]] model::CpuSet foreign_cpus(const core::State& state) const;
+    [[nodiscard]] std::string fingerprint() const;
+    model::Result<void> probe(std::string fingerprint);
+    void look_at_topology();
+    void look_for_uuids();
     void find_scopes(const std::string& directory, int depth);
 
     const Machine& machine_;

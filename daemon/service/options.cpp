@@ -24,6 +24,7 @@ enum Option : int {
     kRuntimeDir = 256,
     kStateDir,
     kRoot,
+    kGpuRoot,
     kBus,
     kSocket,
     kConfig,
@@ -44,6 +45,7 @@ enum Option : int {
 constexpr std::array kOptions{option{"runtime-dir", required_argument, nullptr, kRuntimeDir},
                               option{"state-dir", required_argument, nullptr, kStateDir},
                               option{"root", required_argument, nullptr, kRoot},
+                              option{"gpu-root", required_argument, nullptr, kGpuRoot},
                               option{"bus", required_argument, nullptr, kBus},
                               option{"socket", required_argument, nullptr, kSocket},
                               option{"config", required_argument, nullptr, kConfig},
@@ -79,6 +81,7 @@ model::Result<void> apply(Options& out, int which, std::string_view value) {
         case kRuntimeDir: out.runtime_directory = value; return {};
         case kStateDir: out.state_directory = value; return {};
         case kRoot: out.root = value; return {};
+        case kGpuRoot: out.gpu_root = value; return {};
         case kBus:
             out.bus = value;
             out.bus_is_optional = false;
@@ -136,6 +139,7 @@ model::Result<Options> parse_options(int argc, char** argv) {
     }
     if (optind < argc)
         return fail(Errc::invalid_request, "unexpected argument '" + std::string(argv[optind]) + "'; see --help");
+    if (out.gpu_root.empty()) out.gpu_root = out.root;
     if (out.socket.empty()) out.socket = out.runtime_directory + "/socket";
     if (auto checked = check(out); !checked) return std::unexpected(checked.error());
     return out;
@@ -162,6 +166,8 @@ std::string usage() {
            "  --state-dir DIR     history of leases (/var/lib/numa-lease; where that cannot\n"
            "                      be, or another runtime directory is said, there)\n"
            "  --root DIR          kernel files are looked up below DIR (/)\n"
+           "  --gpu-root DIR      what GPUs' drivers say of their UUIDs is looked up below\n"
+           "                      DIR (that of --root)\n"
            "  --bus WHERE         system, session, none, or a D-Bus address (system, where\n"
            "                      there is one)\n"
            "  --socket PATH       peer-to-peer socket (DIR/socket)\n"

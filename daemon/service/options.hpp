@@ -13,6 +13,7 @@ struct Options {
     std::string runtime_directory = "/run/numa-lease";
     std::string state_directory;  ///< empty: where state_directory_of says
     std::string root = "/";       ///< kernel files are looked up below it
+    std::string gpu_root;         ///< what GPUs' drivers say is looked up below it; that of `root` unless typed
     std::string bus = "system";   ///< "system", "session", "none" or a D-Bus address
     bool bus_is_optional = true;  ///< no --bus was typed: a machine without a bus is served on the socket alone
     std::string socket;           ///< empty: RUNTIME_DIRECTORY/socket

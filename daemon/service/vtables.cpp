@@ -28,6 +28,12 @@ int property(sd_bus* /*bus*/, const char* /*path*/, const char* /*interface*/, c
 int text(sd_bus_message* reply, const std::string& value) { return sd_bus_message_append(reply, "s", value.c_str()); }
 int number(sd_bus_message* reply, unsigned value) { return sd_bus_message_append(reply, "u", value); }
 
+std::string gpus_text(const Lease& lease) {
+    std::string out;
+    for (const auto& gpu : lease.placement.gpus) out += (out.empty() ? "" : ",") + gpu.pci;
+    return out;
+}
+
 int get_id(sd_bus_message* reply, const Lease& it) { return text(reply, it.id); }
 int get_state(sd_bus_message* reply, const Lease& it) { return text(reply, std::string(model::text_of(it.state))); }
 int get_reason(sd_bus_message* reply, const Lease& it) { return text(reply, it.reason); }
@@ -40,6 +46,7 @@ int get_command(sd_bus_message* reply, const Lease& it) {
 }
 int get_cpus(sd_bus_message* reply, const Lease& it) { return text(reply, it.placement.cpus.text()); }
 int get_nodes(sd_bus_message* reply, const Lease& it) { return text(reply, it.placement.nodes.text()); }
+int get_gpus(sd_bus_message* reply, const Lease& it) { return text(reply, gpus_text(it)); }
 int get_cores(sd_bus_message* reply, const Lease& it) { return number(reply, it.placement.cores); }
 int get_threads(sd_bus_message* reply, const Lease& it) { return number(reply, it.placement.threads); }
 int get_details(sd_bus_message* reply, const Lease& it) {
@@ -65,6 +72,7 @@ const sd_bus_vtable kLeaseVtable[] = {
     SD_BUS_PROPERTY("Command", "s", property<get_command>, 0, kConst),
     SD_BUS_PROPERTY("Cpus", "s", property<get_cpus>, 0, kChange),
     SD_BUS_PROPERTY("Nodes", "s", property<get_nodes>, 0, kChange),
+    SD_BUS_PROPERTY("Gpus", "s", property<get_gpus>, 0, kChange),
     SD_BUS_PROPERTY("Cores", "u", property<get_cores>, 0, kChange),
     SD_BUS_PROPERTY("Threads", "u", property<get_threads>, 0, kChange),
     SD_BUS_PROPERTY("Details", "a{sv}", property<get_details>, 0, 0),
@@ -78,7 +86,8 @@ log::Fields lease_fields(const Lease& lease) {
             {"UID", std::to_string(lease.caller.uid)},
             {"PID", std::to_string(lease.caller.process.pid)},
             {"CPUS", lease.placement.cpus.text()},
-            {"NODES", lease.placement.nodes.text()}};
+            {"NODES", lease.placement.nodes.text()},
+            {"GPUS", gpus_text(lease)}};
 }
 
 }  // namespace
@@ -214,7 +223,7 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
                                lease.reason.c_str());
         if (before != nullptr && after != nullptr && (said || !(before->placement == after->placement)))
             sd_bus_emit_properties_changed(connection, path.c_str(), bus::kLeaseInterface, "State", "Reason", "Cpus",
-                                           "Nodes", "Cores", "Threads", nullptr);
+                                           "Nodes", "Gpus", "Cores", "Threads", nullptr);
         drop_if_deaf(connection, kMostUnreadSignals);
     }
     const bool parking =

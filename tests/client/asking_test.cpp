@@ -17,6 +17,7 @@ policies::Library library() {
     out.policies["auto"] = {.name = "auto"};
     out.policies["balanced-off"] = {.name = "balanced-off", .fields = {{"numa-balancing", "off"}, {"cores", "2"}}};
     out.policies["socket"] = {.name = "socket", .fields = {{"socket", "any:1"}, {"mempolicy", "interleave"}}};
+    out.policies["socket-of-gpu"] = {.name = "socket-of-gpu", .fields = {{"socket", "any:1"}, {"near", "gpu:0"}}};
     out.policies["weights"] = {.name = "weights", .fields = {{"mempolicy", "weighted"}, {"weights", "0=3,1=1"}}};
     out.engines["llama.cpp"] = {.name = "llama.cpp",
                                 .programs = {"llama-server"},
@@ -54,6 +55,15 @@ TEST(Asking, TypedWinsOverThePolicy) {
     const auto asked = ask(fields({{"policy", "balanced-off"}, {"cores", "6"}}));
     EXPECT_EQ(sent(asked, "cores"), "6");
     EXPECT_EQ(sent(asked, "numa-balancing"), "off");
+}
+
+TEST(Asking, TheGpuThatAPolicyIsNearToGivesWayToALeasedOne) {
+    EXPECT_EQ(sent(ask(fields({{"policy", "socket-of-gpu"}})), "near"), "gpu:0");
+    const auto asked = ask(fields({{"policy", "socket-of-gpu"}, {"gpu", "1"}}));
+    EXPECT_EQ(sent(asked, "near"), "(not sent)");
+    EXPECT_EQ(sent(asked, "gpu"), "1");
+    EXPECT_EQ(sent(ask(fields({{"policy", "socket-of-gpu"}, {"gpu", "1"}, {"near", "gpu:2"}})), "near"), "gpu:2");
+    EXPECT_EQ(sent(ask(fields({{"policy", "socket"}, {"gpu", "1"}})), "near"), "(not sent)");
 }
 
 TEST(Asking, TypedLeversAreRequired) {

@@ -42,6 +42,26 @@ TEST(Joining, AContainerJoinsTheSliceAndFindsTheEnvironment) {
     EXPECT_EQ(text(lease("llama"), "env"), "NUMA_LEASE_ID=c3\n");
 }
 
+TEST(Joining, GpusGoByUuid) {
+    auto of = lease("llama");
+    of.placement.gpus = {{.pci = "0000:81:00.0", .uuid = "GPU-a", .vendor = "nvidia"},
+                         {.pci = "0000:82:00.0", .uuid = "GPU-b", .vendor = "nvidia"}};
+    EXPECT_THAT(text(of, "docker"),
+                HasSubstr("--env-file=/run/numa-lease/env/llama --gpus '\"device=GPU-a,GPU-b\"' IMAGE\n"));
+    EXPECT_THAT(text(of, "docker"), HasSubstr("--cpuset-mems=1 --gpus '\"device=GPU-a,GPU-b\"' --env-file"));
+    EXPECT_THAT(text(of, "compose"), HasSubstr("  llama:\n    deploy:\n      resources:\n        reservations:\n"
+                                               "          devices:\n            - driver: nvidia\n"
+                                               "              device_ids: [\"GPU-a\", \"GPU-b\"]\n"
+                                               "              capabilities: [gpu]\n    cgroup_parent:"));
+    EXPECT_THAT(text(of, "quadlet"), HasSubstr("[Container]\nEnvironmentFile=/run/numa-lease/env/llama\n"
+                                               "AddDevice=nvidia.com/gpu=GPU-a\nAddDevice=nvidia.com/gpu=GPU-b\n"));
+    of.placement.gpus = {{.pci = "0000:83:00.0", .uuid = "GPU-00000000000000ff", .vendor = "amd"},
+                         {.pci = "0000:84:00.0", .vendor = "nvidia"}};
+    EXPECT_THAT(text(of, "docker"), HasSubstr("# GPU 0000:83:00.0: give it --device /dev/kfd --device /dev/dri;"));
+    EXPECT_THAT(text(of, "docker"), HasSubstr("# GPU 0000:84:00.0: has no UUID"));
+    EXPECT_THAT(text(of, "docker"), Not(HasSubstr("--gpus")));
+}
+
 TEST(Joining, ALeaseWithoutANameHasNoSliceToJoin) {
     EXPECT_THAT(text(lease(""), "docker"), HasSubstr("--cpuset-cpus=2-3 --cpuset-mems=1"));
     EXPECT_THAT(text(lease(""), "docker"), HasSubstr("not bound to the lease's life"));
@@ -61,6 +81,10 @@ TEST(Joining, TheEnvironmentIsThatOfOneEngineWithoutQuotes) {
     EXPECT_EQ(joining_environment(library, nullptr, "llama.cpp", facts).value(),
               "LLAMA_ARG_THREADS=2\nNUMA_LEASE_CORES=2\nNUMA_LEASE_CPUS=2-3\nNUMA_LEASE_ID=c3\nNUMA_LEASE_NODES=1\n"
               "NUMA_LEASE_THREADS=2\n");
+    auto with_gpu = facts;
+    with_gpu.gpus = {{.pci = "0000:81:00.0", .uuid = "GPU-a", .vendor = "nvidia"}};
+    EXPECT_THAT(joining_environment(library, nullptr, "llama.cpp", with_gpu).value(),
+                HasSubstr("CUDA_DEVICE_ORDER=PCI_BUS_ID\nCUDA_VISIBLE_DEVICES=GPU-a\n"));
     // A fork with the same programs, known by its folder only.
     library.engines["fork"] = {.name = "fork", .programs = {"llama-server"}, .folders = {"fork"}, .env = {{"F", "1"}}};
     EXPECT_THAT(joining_environment(library, nullptr, "fork", facts).value(), HasSubstr("F=1\n"));

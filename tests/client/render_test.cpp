@@ -38,6 +38,19 @@ TEST(LeasesText, ShowsWhereAndSinceWhen) {
               "c1  active  root  0-3   1      2        -     1min 5s  -     llama-server -m m.gguf\n");
 }
 
+TEST(LeasesText, ShowsGpusWhereThereAreSome) {
+    auto lease = active_lease();
+    lease.placement.gpus = {{.pci = "0000:81:00.0", .uuid = "GPU-a", .vendor = "nvidia", .name = "A100"},
+                            {.pci = "0000:c1:00.0"}};
+    EXPECT_EQ(leases_text({to_dict(lease)}, false, kNow, 0),
+              "ID  STATE   USER  CPUS  NODES  GPUS                        THREADS  SINCE    COMMAND\n"
+              "c1  active  root  0-3   1      0000:81:00.0, 0000:c1:00.0  2        1min 5s  llama-server -m m.gguf\n");
+    EXPECT_THAT(lease_text(to_dict(lease), kNow), HasSubstr("0000:81:00.0, A100, GPU-a\n"));
+    EXPECT_THAT(lease_text(to_dict(lease), kNow), HasSubstr("0000:c1:00.0, -, -\n"));
+    EXPECT_THAT(grant_lines(to_dict(lease)).at(0),
+                HasSubstr("2 threads for the engine), GPU 0000:81:00.0, 0000:c1:00.0, confined"));
+}
+
 TEST(LeasesText, SaysWhichAreShieldedAndALeaseWhyItIsNot) {
     auto lease = active_lease();
     lease.confinement.shield = {.kind = model::ShieldKind::path, .cgroup = "/user.slice/c1", .in_force = true};
@@ -153,6 +166,23 @@ TEST(TopologyText, ShowsSparseNodesDistancesAndOfflineCpus) {
               "0     0       dram  8G      1      0-1   10 21\n"
               "8     1       dram  8G      1      2-3   21 10\n"
               "offline CPUs: 3\n");
+}
+
+TEST(TopologyText, CountsGpusAndSaysHowTheyAreCalled) {
+    auto topology = two_nodes();
+    topology.devices = {{.pci = "0000:81:00.0",
+                         .kind = "gpu",
+                         .name = "A100",
+                         .nodes = {8},
+                         .vendor = "nvidia",
+                         .driver = "nvidia",
+                         .uuid = "GPU-a"},
+                        {.pci = "0000:c1:00.0", .kind = "gpu", .name = "1234:1111"},
+                        {.pci = "0000:02:00.0", .kind = "netdev", .name = "eth0", .nodes = {0}}};
+    EXPECT_THAT(topology_text(to_dict(topology), 0), HasSubstr("DEVICE  PCI           NODES  NAME       DRIVER  UUID\n"
+                                                               "gpu:0   0000:81:00.0  8      A100       nvidia  GPU-a\n"
+                                                               "gpu:1   0000:c1:00.0  -      1234:1111  -       -\n"
+                                                               "netdev  0000:02:00.0  0      eth0\n"));
 }
 
 TEST(OneNodeNote, IsSaidOnOneNodeOnly) {

@@ -48,8 +48,10 @@ TEST(RequestOfOne, HasItsNodeAndWhatAnInstanceNeedsAndNoLever) {
 }
 
 TEST(PlaceOfOne, IsTheFirstNodeThatHasCpusOfTheLease) {
-    const model::Placement all{.cpus = {1, 5, 2, 3, 6, 7}, .nodes = {0, 2, 3}, .cores = 3, .threads = 3};
+    const model::Placement all{
+        .cpus = {1, 5, 2, 3, 6, 7}, .nodes = {0, 2, 3}, .gpus = {{.pci = "0000:81:00.0"}}, .cores = 3, .threads = 3};
     const auto one = place_of_one(all, topology());
+    EXPECT_EQ(one.gpus, all.gpus) << "every instance may use them";
     EXPECT_EQ(one.cpus, (model::CpuSet{1, 5}));
     EXPECT_EQ(one.nodes, model::NodeSet{0});
     EXPECT_EQ(one.cores, 1U);

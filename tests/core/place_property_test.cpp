@@ -46,6 +46,14 @@ public:
                 out.isolated.add(cpu);
         }
         if (one_in(3)) out.distance.clear();
+        for (unsigned i = below(6); i > 0; --i)
+            out.devices.push_back(
+                {.pci = "0000:" + std::to_string(10 + i) + ":00.0",
+                 .kind = "gpu",
+                 .nodes = one_in(3) ? model::NodeSet{}
+                                    : model::NodeSet{out.nodes[below(static_cast<unsigned>(out.nodes.size()))].id},
+                 .vendor = one_in(4) ? "amd" : "nvidia",
+                 .uuid = one_in(4) ? "" : "GPU-" + std::to_string(i)});
         return out;
     }
 
@@ -72,6 +80,11 @@ public:
             out.sockets = choose(3);
         if (!one_in(3)) out.cores = 1 + below(6);
         if (one_in(2)) out.memory = (1 + below(40)) * kGiB + below(4096);
+        if (one_in(3)) {
+            out.gpus.any = 1 + below(3);
+            if (one_in(2)) out.gpus = {.items = {std::to_string(below(5)), std::to_string(below(5))}, .any = 0};
+            if (one_in(3)) out.gpu_share = 1 + below(3);
+        }
         out.share = one_in(4);
         out.isolated = one_in(5);
         out.mode = one_in(2) ? model::Mode::all : model::Mode::physical;
@@ -91,7 +104,9 @@ void become_an_occupant(core::Occupancy& occupancy, const model::Request& reques
     occupancy.occupants.push_back({.id = "c" + std::to_string(occupancy.occupants.size() + 1),
                                    .cpus = placement.cpus,
                                    .share = request.share,
-                                   .outstanding = placement.promise});
+                                   .outstanding = placement.promise,
+                                   .gpus = model::gpu_addresses(placement),
+                                   .gpu_share = request.gpu_share});
 }
 
 class PlaceProperty : public testing::TestWithParam<unsigned> {};
@@ -100,6 +115,7 @@ class PlaceProperty : public testing::TestWithParam<unsigned> {};
 TEST_P(PlaceProperty, EveryPlacementKeepsTheRules) {
     Random random(GetParam());
     unsigned placed = 0;
+    unsigned with_gpus = 0;
     for (unsigned machine = 0; machine < 40; ++machine) {
         const auto topology = random.topology();
         const auto observed = test::at_rest(topology);
@@ -110,12 +126,14 @@ TEST_P(PlaceProperty, EveryPlacementKeepsTheRules) {
             const auto got = core::place(observed, occupancy, request);
             if (!got) continue;
             ++placed;
+            with_gpus += got->gpus.empty() ? 0U : 1U;
             ASSERT_THAT(test::broken_rules(observed, occupancy, request, *got), IsEmpty()) << "machine " << machine;
             become_an_occupant(occupancy, request, *got);
             if (random.one_in(4)) occupancy.occupants.erase(occupancy.occupants.begin());
         }
     }
     EXPECT_GT(placed, 60U);  // else nothing was looked at
+    EXPECT_GT(with_gpus, 10U);
 }
 
 /// `not_now` keeps its word: without those in the way it is granted. `impossible` does too: never, on an idle machine.

@@ -94,7 +94,7 @@ TEST_F(Schedule, ClassesThenTurnsThenAge) {
     machine.observed.scheduling.aging = 600_s;
     machine.now.boot += 601_s;
     const auto young = machine.acquire("node=0 class=service wait=forever", 4);
-    EXPECT_THAT(order(), ElementsAre(batch, one, two, other, service, young)) << "as they came, then the new one";
+    EXPECT_THAT(order(), ElementsAre(one, other, service, young, two, batch)) << "of each user the next one, by age";
 }
 
 TEST_F(Schedule, OneUsersHundredsDoNotBlockOthers) {

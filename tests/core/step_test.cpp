@@ -152,6 +152,42 @@ TEST_F(Step, ANestedLeaseIsASubsetAndNeverWaitsOnItsAncestor) {
     EXPECT_EQ(machine.lease(child).caller.parent, "");
 }
 
+/// One card on each of the two nodes.
+void add_gpus(model::Topology& topology) {
+    topology.devices = {{.pci = "0000:01:00.0", .kind = "gpu", .nodes = {0}, .uuid = "GPU-a"},
+                        {.pci = "0000:02:00.0", .kind = "gpu", .nodes = {1}, .uuid = "GPU-b"}};
+}
+
+TEST_F(Step, WhoWantsALeasedGpuWaitsForItsHolder) {
+    add_gpus(machine.observed.topology);
+    const auto first = machine.acquire("cores=1 gpu=0 command=llama-server");
+    EXPECT_EQ(machine.acquire("cores=1 gpu=0 wait=no"), "");
+    for (const std::string part : {first.c_str(), "0000:01:00.0", "llama-server", "--gpu any:1"})
+        EXPECT_NE(machine.last_refusal.detail.find(part), std::string::npos) << machine.last_refusal.detail;
+    const auto second = machine.acquire("cores=1 gpu=0 wait=forever");
+    EXPECT_EQ(state_of(second), LeaseState::queued);
+    machine.restart();
+    EXPECT_EQ(machine.lease(first).placement.gpus.at(0).uuid, "GPU-a") << "the journal keeps it";
+    EXPECT_EQ(machine.acquire("cores=1 gpu=0 wait=no"), "");
+    machine.holder_gone(first);
+    EXPECT_EQ(state_of(second), LeaseState::active);
+}
+
+TEST_F(Step, ANestedLeaseTakesSomeOfItsParentsGpus) {
+    add_gpus(machine.observed.topology);
+    const auto parent = machine.acquire("node=all gpu=any:2");
+    const auto child = machine.acquire("cores=1 gpu=1", 0, parent);
+    EXPECT_EQ(state_of(child), LeaseState::active);
+    EXPECT_EQ(machine.lease(child).placement.nodes, model::NodeSet{1}) << "where its GPU is";
+    EXPECT_EQ(machine.acquire("cores=1 gpu=1 wait=no", 0, parent), "") << "a sibling has it";
+    EXPECT_EQ(state_of(machine.acquire("cores=1 gpu=any:1", 0, parent)), LeaseState::active);
+    const auto none = machine.acquire("cores=1", 0, parent);
+    EXPECT_EQ(machine.acquire("cores=1 gpu=any:1 wait=forever", 0, none), "");
+    EXPECT_EQ(machine.last_refusal.code, Errc::impossible);
+    EXPECT_NE(machine.last_refusal.detail.find("asked from has none"), std::string::npos)
+        << machine.last_refusal.detail;
+}
+
 TEST_F(Step, ReleaseRefusesWhileProcessesLive) {
     const auto id = machine.acquire("node=0");
     const auto refused = machine.handle(core::Release{id, true});

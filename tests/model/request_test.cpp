@@ -23,6 +23,10 @@ TEST(Request, EveryFieldComesBackFromItsText) {
                                                                    {"cores", "8"},
                                                                    {"mode", "all"},
                                                                    {"near", "pci:0000:81:00.0"},
+                                                                   {"gpu", "any:2"},
+                                                                   {"gpu", "0,81:00.0,0001:C1:00.1,GPU-8932f937-d72c"},
+                                                                   {"gpu-share", "3"},
+                                                                   {"class", "batch"},
                                                                    {"memory", "12G"},
                                                                    {"memory-is-estimate", "yes"},
                                                                    {"memory-max", "16G"},
@@ -71,6 +75,19 @@ TEST(Request, NamesTheFieldItRefuses) {
                                                                  {"cores", "99999999999999999999"},
                                                                  {"memory", "8X"},
                                                                  {"memory", "99999999T"},
+                                                                 {"gpu", ""},
+                                                                 {"gpu", "any:0"},
+                                                                 {"gpu", "any:65"},
+                                                                 {"gpu", "0,,1"},
+                                                                 {"gpu", "gpu:0"},
+                                                                 {"gpu", "-1"},
+                                                                 {"gpu", "81:00"},
+                                                                 {"gpu", "81.00:0"},
+                                                                 {"gpu", "GPU-"},
+                                                                 {"gpu", "GPU-?"},
+                                                                 {"gpu", "MIG-8932f937"},
+                                                                 {"gpu-share", "0"},
+                                                                 {"gpu-share", "yes"},
                                                                  {"mempolicy", "binding"},
                                                                  {"weights", "0=0"},
                                                                  {"weights", "0=256"},
@@ -106,6 +123,8 @@ TEST(Request, FromTheBusEveryValueIsTextAndEveryKeyKnown) {
     EXPECT_FALSE(request_from_dict({{"node", "0"}, {"socket", "0"}}));
     EXPECT_FALSE(request_from_dict({{"weights", "0=2"}}));
     EXPECT_FALSE(request_from_dict({{"required", "nothing"}}));
+    EXPECT_FALSE(request_from_dict({{"gpu-share", "2"}})) << "of which GPU?";
+    EXPECT_TRUE(request_from_dict({{"gpu-share", "2"}, {"gpu", "any:1"}}));
     EXPECT_TRUE(request_from_dict({{"weights", "0=2"}, {"mempolicy", "weighted"}, {"required", "weights"}}));
 }
 
@@ -122,13 +141,16 @@ TEST(Lease, ComesBackFromItsJournalLine) {
                     .parent = "c3"};
     lease.request.reason = "ünïcode";
     lease.request.hugepages.push_back({2 * kMiB, kGiB, kGiB, NodeSet{1}});
-    lease.placement = {.cpus = {0, 1, 65},
-                       .nodes = {0, 2},
-                       .cores = 2,
-                       .threads = 3,
-                       .promise = {{0, 5}, {2, 7}},
-                       .why = {"a", "b"},
-                       .runners_up = {"c"}};
+    lease.placement = {
+        .cpus = {0, 1, 65},
+        .nodes = {0, 2},
+        .gpus = {{.pci = "0000:81:00.0", .uuid = "GPU-8932f937", .vendor = "nvidia", .name = "A = 100", .nodes = {2}},
+                 {.pci = "0000:c1:00.0", .uuid = "", .vendor = "", .name = "", .nodes = {}}},
+        .cores = 2,
+        .threads = 3,
+        .promise = {{0, 5}, {2, 7}},
+        .why = {"a", "b"},
+        .runners_up = {"c"}};
     lease.confinement = {.kind = ConfinementKind::unit,
                          .unit = "x.service",
                          .slice = "",

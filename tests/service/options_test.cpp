@@ -39,6 +39,12 @@ TEST(Options, TheSocketFollowsTheRuntimeDirectoryUnlessTyped) {
     EXPECT_EQ(parse({"--socket", "/tmp/s", "--runtime-dir", "/tmp/x"})->socket, "/tmp/s");
 }
 
+TEST(Options, WhatDriversSayIsBelowTheRootUnlessTyped) {
+    EXPECT_EQ(parse({})->gpu_root, "/");
+    EXPECT_EQ(parse({"--root", "/fake"})->gpu_root, "/fake");
+    EXPECT_EQ(parse({"--gpu-root=/fixture", "--root", "/fake"})->gpu_root, "/fixture");
+}
+
 TEST(Options, AllOfThemAtOnce) {
     const auto options = parse({"--root", "/fake", "--bus=none", "--config", "c.yaml", "--exit-when-idle", "--restore",
                                 "--ready-fd", "7", "--log-level", "debug"});

@@ -74,7 +74,6 @@ private:
         if (next_job_ < stream_.jobs.size() && kEpoch + stream_.jobs[next_job_].arrives <= machine_.now.boot) {
             const auto& job = stream_.jobs[next_job_];
             auto& fate = out_.fates[next_job_];
-            fate.ahead = machine_.state.queue.size();
             const auto id = machine_.acquire(with_time(job), job.uid);
             fate.refused = id.empty();
             if (!id.empty()) jobs_[id] = next_job_;
@@ -98,6 +97,9 @@ private:
             auto& fate = out_.fates[job->second];
             if (lease.state == LeaseState::active && !fate.started) {
                 fate.started = machine_.now.boot - kEpoch;
+                for (const auto& [other, at] : jobs_)
+                    if (auto& waits = out_.fates[at]; !waits.started && stream_.jobs[at].uid == stream_.jobs[job->second].uid)
+                        waits.own_before += 1;
                 fate.cores = lease.placement.cores;
                 ends_.push({machine_.now.boot + stream_.jobs[job->second].runs, id});
             }
@@ -267,7 +269,10 @@ Outcome simulate_plain(const Stream& stream, Plain kind, Micros horizon) { retur
 Micros bound_of(const Stream& stream, const Job& job, const Fate& fate) {
     Micros longest{0};
     for (const auto& it : stream.jobs) longest = std::max(longest, it.limit.value_or(Micros(0)) + kExpiryGrace);
-    return job.arrives + stream.scheduling.aging + longest * static_cast<std::int64_t>(fate.ahead + 1);
+    std::set<unsigned> users;
+    for (const auto& it : stream.jobs) users.insert(it.uid);
+    const auto turn = stream.scheduling.aging + longest * static_cast<std::int64_t>(users.size() + 1);
+    return job.arrives + turn * static_cast<std::int64_t>(fate.own_before + 1);
 }
 
 Merit merit_of(const Stream& stream, const Outcome& outcome) {

@@ -61,6 +61,12 @@ public:
         std::ofstream(file, std::ios::binary | std::ios::trunc) << text;
     }
 
+    void link(std::string_view path, std::string_view target) const {
+        const auto file = directory_.path() / path;
+        std::filesystem::create_directories(file.parent_path());
+        std::filesystem::create_symlink(target, file);
+    }
+
     void remove(std::string_view path) const { std::filesystem::remove_all(directory_.path() / path); }
 
     /// A pool of huge pages of one node, and the machine's own files of that size.

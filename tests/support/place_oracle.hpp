@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,24 @@ inline std::vector<std::string> broken_rules(const core::Observed& observed, con
     rule(cores == placement.cores, "cores are counted right");
     if (request.cores) rule(cores == *request.cores, "as many cores as asked");
     rule(placement.threads == (request.mode == model::Mode::all ? placement.cpus.size() : placement.cores), "threads");
+
+    std::set<std::string> gpus;
+    for (const auto& gpu : placement.gpus) {
+        rule(gpus.insert(gpu.pci).second, "no GPU twice");
+        rule(std::ranges::any_of(topology.devices,
+                                 [&](const auto& it) { return it.kind == "gpu" && it.pci == gpu.pci; }),
+             "GPUs exist");
+        rule(!occupancy.allowed_gpus || occupancy.allowed_gpus->contains(gpu.pci), "only allowed GPUs");
+        std::size_t others = 0;
+        for (const auto& occupant : occupancy.occupants) {
+            if (!occupant.gpus.contains(gpu.pci)) continue;
+            ++others;
+            rule(request.gpu_share > 1 && occupant.gpu_share > 1, "no GPU of " + occupant.id);
+        }
+        rule(others < request.gpu_share, "not more on a GPU than may be");
+    }
+    if (request.gpus.any > 0) rule(gpus.size() == request.gpus.any, "as many GPUs as asked");
+    if (request.gpus.none()) rule(gpus.empty(), "no GPU unasked");
 
     model::Bytes promised = 0;
     for (const unsigned id : placement.nodes.items()) {

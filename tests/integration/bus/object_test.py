@@ -109,8 +109,8 @@ class Object(bed.SessionCase):
         properties = managed[path][LEASE]
         self.assertEqual({name: properties[name] for name in properties if name != 'Details'},
                          {'Id': lease['id'], 'State': 'active', 'Reason': 'granted', 'Uid': 0, 'Pid': client.pid,
-                          'Command': 'bus_client', 'Cpus': lease['placement']['cpus'], 'Nodes': '0', 'Cores': 1,
-                          'Threads': 1})
+                          'Command': 'bus_client', 'Cpus': lease['placement']['cpus'], 'Nodes': '0', 'Gpus': '',
+                          'Cores': 1, 'Threads': 1})
         for name, value in properties.items():
             if name != 'Details':
                 self.assertEqual(self.watcher.get(path, LEASE, name), value)

@@ -92,7 +92,8 @@ class Statuses(Case):
         self.start_daemon()
         for options, text in ((['--node', '700'], 'node 700'), (['--socket', '77'], 'socket 77'),
                               (['--cores', '8000'], '8000 cores'), (['--memory', '900T'], ''),
-                              (['--near', 'gpu:63'], 'gpu'), (['--hugepages', '3M=30M'], 'hugepages')):
+                              (['--near', 'gpu:63'], 'gpu'), (['--gpu', '63'], 'gpu 63'),
+                              (['--hugepages', '3M=30M'], 'hugepages')):
             with self.subTest(options):
                 self.refused(78, 'run', *options, '--', 'true', texts=[text])
         self.assertEqual([it for it in self.json('list') if it['state'] != 'refused'], [])

@@ -39,7 +39,7 @@ assert_shares() {
 
 echo "── near the display"
 for device in /sys/bus/pci/devices/*; do
-    [[ $(<"$device/class") != 0x03* ]] || display=${device##*/}
+    [[ $(<"$device/class") != 0x03* || $(<"$device/numa_node") != 2 ]] || display=${device##*/}
 done
 got=$("$ctl" run --near "pci:$display" -- sh -c "$nodes")
 assert_eq "$got" 2 "node near $display"
