@@ -108,6 +108,8 @@ public:
     /// The same with its levers looked at, too: what an Acquire would meet.
     std::expected<model::Placement, NoPlace> plan(model::Lease lease) const;
     std::vector<Forecast> forecast(std::size_t most) const;
+    /// The first moment at which the lease fits, with `beside` given already.
+    Expected when(const model::Lease& lease, const std::vector<model::Lease>& beside) const;
 
 private:
     // ledger.cpp: rows
@@ -200,7 +202,6 @@ private:
     bool is_ancestor(const model::LeaseId& candidate, const model::Lease& lease) const;
 
     // reserve.cpp: when it will fit
-    Expected when(const model::Lease& lease, const std::vector<model::Lease>& beside) const;
     bool delays(const Expected& reservation, const model::Lease& first, const Choice& choice) const;
     std::string start_text(const Expected& it) const;
 

@@ -5,7 +5,7 @@
 #include <queue>
 
 #include "core/place.hpp"
-#include "core/schedule.hpp"
+#include "core/stepper.hpp"
 #include "support/fake_machine.hpp"
 
 namespace numalease::test {
@@ -98,7 +98,8 @@ private:
             if (lease.state == LeaseState::active && !fate.started) {
                 fate.started = machine_.now.boot - kEpoch;
                 for (const auto& [other, at] : jobs_)
-                    if (auto& waits = out_.fates[at]; !waits.started && stream_.jobs[at].uid == stream_.jobs[job->second].uid)
+                    if (auto& waits = out_.fates[at];
+                        !waits.started && stream_.jobs[at].uid == stream_.jobs[job->second].uid)
                         waits.own_before += 1;
                 fate.cores = lease.placement.cores;
                 ends_.push({machine_.now.boot + stream_.jobs[job->second].runs, id});
@@ -151,21 +152,16 @@ private:
 
     /// Whoever is first keeps what it was told for as long as it is first.
     void check_reservation() {
-        if (machine_.state.queue.empty()) {
-            first_.clear();
-            return;
-        }
-        const auto now = core::forecast(machine_.state, machine_.observed, machine_.now, 1);
-        if (now.empty() || now.front().lease != first_) {
-            first_ = now.empty() ? LeaseId() : now.front().lease;
-            promised_ = now.empty() ? std::nullopt : now.front().start;
-            return;
-        }
-        const auto& start = now.front().start;
-        if (promised_ && (!start || *start > *promised_))
-            complain(first_ + " was promised a start at " + std::to_string((*promised_ - kEpoch).count()) + ", now " +
+        const auto& first = machine_.state.first;
+        const bool same = first == first_;
+        first_ = first;
+        if (first.empty() || !machine_.state.leases.contains(first)) return;
+        const core::Stepper now(machine_.state, machine_.observed, machine_.now);
+        const auto start = now.when(std::as_const(machine_.state.leases).at(first), {}).start;
+        if (same && promised_ && (!start || *start > *promised_))
+            complain(first + " was promised a start at " + std::to_string((*promised_ - kEpoch).count()) + ", now " +
                      (start ? std::to_string((*start - kEpoch).count()) : "never"));
-        if (start) promised_ = start;
+        promised_ = start;
     }
 
     const Stream& stream_;

@@ -62,7 +62,7 @@ TEST(Simulator, RandomStreamsKeepEveryPromise) {
 
 TEST(Simulator, UseIsSharedByWeight) {
     const auto stream = test::saturated_stream(1);
-    const auto horizon = Micros(std::int64_t{16} * 3600 * 1'000'000);
+    const auto horizon = Micros(std::int64_t{6} * 3600 * 1'000'000);
     const auto outcome = simulate(stream, horizon);
     EXPECT_TRUE(outcome.problems.empty()) << text_of(outcome.problems);
     std::map<unsigned, double> used;
@@ -71,7 +71,7 @@ TEST(Simulator, UseIsSharedByWeight) {
             used[stream.jobs[i].uid] += seconds(fate.ended.value_or(horizon) - *fate.started) * fate.cores;
     const auto all =
         std::accumulate(used.begin(), used.end(), 0.0, [](double sum, const auto& it) { return sum + it.second; });
-    std::printf("use by weight 1:2:4, 16 h: ");
+    std::printf("use by weight 1:2:4, 6 h: ");
     for (const auto& [uid, amount] : used) {
         const auto share = amount / all;
         const auto due = stream.limits.at(uid).weight / 7.0;

@@ -95,7 +95,7 @@ Stream saturated_stream(unsigned seed) {
     out.scheduling.half_life = second * 3600 * 24;
     for (unsigned user = 0; user < 3; ++user) {
         out.limits[1000 + user].weight = 1U << user;
-        for (unsigned i = 0; i < 700; ++i) {
+        for (unsigned i = 0; i < 60U * (user + 1); ++i) {
             Job job{.uid = 1000 + user, .fields = "node=any:1 wait=forever"};
             job.runs = second * random.between(60, 600);
             job.limit = job.runs * 2;

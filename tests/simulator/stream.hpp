@@ -24,9 +24,9 @@ struct Job {
 struct Fate {
     std::optional<model::Micros> started;
     std::optional<model::Micros> ended;
-    bool refused = false;   ///< never on this machine, or not for this user
-    std::size_t ahead = 0;  ///< who waited already when it came
-    unsigned cores = 0;     ///< it got
+    bool refused = false;        ///< never on this machine, or not for this user
+    std::size_t own_before = 0;  ///< of its user's, how many were served while it waited
+    unsigned cores = 0;          ///< it got
 };
 
 /// A machine, its users, and what they want.
