@@ -132,6 +132,17 @@ std::optional<Error> Stepper::queue_refusal(const Lease& lease) const {
                                   " requests in the queue, the most allowed here; wait for one, or cancel one"};
 }
 
+/// By the user's own limits, even if everybody else were gone.
+bool Stepper::held_back(const Lease& lease) const {
+    const auto& limits = limits_of(lease.caller.uid);
+    if (limits == model::Limits{.weight = limits.weight}) return false;
+    World alone{.over = {}, .beside = {}, .explain = false};
+    for (const auto& [id, other] : state_.leases)
+        if (model::occupies(other.state) && other.caller.uid != lease.caller.uid) alone.over.insert(id);
+    const auto choice = choose(lease, alone);
+    return !choice && choice.error().error.code == Errc::quota;
+}
+
 /// Whether the placement is too much beside what the user has. `quota` where it can be had when some of that has ended,
 /// `impossible` where it never can.
 std::optional<NoPlace> Stepper::over_limit(const Lease& lease, const model::Placement& placement,

@@ -351,7 +351,7 @@ void Stepper::serve_queue() {
             continue;
         }
         // What only the user's own limits are in the way of does not hold up others.
-        const bool own = choice.error().error.code == Errc::quota;
+        const bool own = choice.error().error.code == Errc::quota || held_back(lease);
         if (!blocked(id, std::move(choice.error())) || own) continue;
         if (!reservation) {
             reservation = when(lease, {});

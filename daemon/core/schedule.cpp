@@ -109,13 +109,20 @@ private:
         if (waiting.empty()) by_user.erase(uid);
     }
 
+    /// Whoever has been told when to start keeps the turn, whatever has been used since, and whoever may start again.
+    void take_first(ByUser& by_user) {
+        for (auto& [uid, waiting] : by_user) {
+            const auto at = std::ranges::find_if(waiting, [&](std::size_t it) { return state_.queue[it] == state_.first; });
+            if (at == waiting.end()) continue;
+            out_.push_back(state_.first);
+            waiting.erase(at);
+            if (waiting.empty()) by_user.erase(uid);
+            return;
+        }
+    }
+
     void append(ByUser& by_user, std::size_t most) {
-        // Whoever has been told when to start keeps the turn, whatever has been used since.
-        for (auto& [uid, waiting] : by_user)
-            if (state_.queue[waiting.front()] == state_.first) {
-                take(by_user, uid);
-                break;
-            }
+        take_first(by_user);
         std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
         for (const auto& [uid, waiting] : by_user) turns.push({used(uid), waiting.front(), uid});
         while (!turns.empty() && out_.size() < most) {

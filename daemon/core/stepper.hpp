@@ -211,6 +211,7 @@ private:
     const model::Limits& limits_of(unsigned uid) const;
     std::optional<model::Error> limit_refusal(model::Lease& lease) const;
     std::optional<model::Error> queue_refusal(const model::Lease& lease) const;
+    bool held_back(const model::Lease& lease) const;
     std::optional<NoPlace> over_limit(const model::Lease& lease, const model::Placement& placement,
                                       const World& world) const;
 

@@ -102,6 +102,7 @@ private:
                         !waits.started && stream_.jobs[at].uid == stream_.jobs[job->second].uid)
                         waits.own_before += 1;
                 fate.cores = lease.placement.cores;
+                overtaken_ = overtaken_ || goes_before_first(lease);
                 ends_.push({machine_.now.boot + stream_.jobs[job->second].runs, id});
             }
             if (model::is_over(lease.state) && !fate.ended) fate.ended = machine_.now.boot - kEpoch;
@@ -116,6 +117,19 @@ private:
         constexpr std::size_t kEnough = 5;
         if (out_.problems.size() < kEnough)
             out_.problems.push_back(std::to_string((machine_.now.boot - kEpoch).count()) + "us: " + what);
+    }
+
+    [[nodiscard]] std::string state_text() const {
+        std::string out;
+        for (const auto& [id, lease] : machine_.state.leases) {
+            if (model::is_over(lease.state)) continue;
+            out += "\n    " + id + ' ' + std::string(model::text_of(lease.state)) + " uid " +
+                   std::to_string(lease.caller.uid) + " cpus " + lease.placement.cpus.text() +
+                   (lease.expires ? " until " + std::to_string((*lease.expires - kEpoch).count()) : "") + ':';
+            for (const auto& [name, value] : model::to_dict(lease.request))
+                out += ' ' + name + '=' + std::get<std::string>(value.v);
+        }
+        return out;
     }
 
     void check_limits() {
@@ -150,17 +164,28 @@ private:
         }
     }
 
-    /// Whoever is first keeps what it was told for as long as it is first.
+    /// By its class, or because its user has not been served for long: then it may delay the first.
+    [[nodiscard]] bool goes_before_first(const Lease& lease) const {
+        const auto first = machine_.state.leases.find(first_);
+        if (first == machine_.state.leases.end()) return false;
+        const auto priority = [&](const Lease& it) {
+            return core::priority_of(it.request, stream_.scheduling);
+        };
+        return priority(lease) > priority(first->second) ||
+               machine_.now.boot - lease.queued.boot >= stream_.scheduling.aging;
+    }
+
+    /// Whoever is first keeps what it was told, but for those who go before it.
     void check_reservation() {
         const auto& first = machine_.state.first;
-        const bool same = first == first_;
+        const bool same = first == first_ && !std::exchange(overtaken_, false);
         first_ = first;
         if (first.empty() || !machine_.state.leases.contains(first)) return;
         const core::Stepper now(machine_.state, machine_.observed, machine_.now);
         const auto start = now.when(std::as_const(machine_.state.leases).at(first), {}).start;
         if (same && promised_ && (!start || *start > *promised_))
             complain(first + " was promised a start at " + std::to_string((*promised_ - kEpoch).count()) + ", now " +
-                     (start ? std::to_string((*start - kEpoch).count()) : "never"));
+                     (start ? std::to_string((*start - kEpoch).count()) : "never") + state_text());
         promised_ = start;
     }
 
@@ -173,6 +198,7 @@ private:
     std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
     LeaseId first_;
     std::optional<Micros> promised_;
+    bool overtaken_ = false;
 };
 
 /// A queue and a list of what runs.
