@@ -153,8 +153,8 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
     if (shown.empty()) return "no leases\n";
     const bool classes = std::ranges::any_of(shown, [](const Dict& lease) { return !class_text(lease).empty(); });
     // A column that few machines need.
-    const bool gpus = std::ranges::any_of(
-        shown, [](const Dict& lease) { return !gpus_of(get_dict(lease, "placement")).empty(); });
+    const bool gpus =
+        std::ranges::any_of(shown, [](const Dict& lease) { return !gpus_of(get_dict(lease, "placement")).empty(); });
     constexpr std::ptrdiff_t kGpus = 5;
     Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "BUSY", "SINCE", "LEFT"}};
     if (gpus) rows[0].insert(rows[0].begin() + kGpus, "GPUS");
@@ -233,9 +233,13 @@ std::string progress_line(const Dict& lease) {
     const auto state = get_text(lease, "state");
     auto out = get_text(lease, "id") + " is " + state;
     if (state == "preparing") return out + " (" + get_text(lease, "stage") + ')';
+    if (const auto position = get_number(lease, "position"); position != 0)
+        out += ", number " + std::to_string(position) + " in line";
     auto why = joined(get_strings(lease, "in_the_way"));
     if (why.empty()) why = get_text(lease, "reason");
-    return why.empty() ? out : out + ": " + why;
+    if (!why.empty()) out += ": " + why;
+    const auto estimate = get_text(lease, "estimate");
+    return estimate.empty() ? out : out + "; start: " + estimate;
 }
 
 /// Where the site says something: how the queue is served, and where limits are from.

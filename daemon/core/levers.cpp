@@ -7,6 +7,7 @@
 namespace numalease::core {
 
 using model::Balancing;
+using model::Bytes;
 using model::Knob;
 using model::KnobKey;
 using model::Mempolicy;
@@ -144,6 +145,55 @@ std::vector<Lever> pool_levers(const model::Request& request, const model::Place
     levers.reserve(out.size());
     for (auto& [key, lever] : out) levers.push_back(std::move(lever));
     return levers;
+}
+
+/// Huge pages for which other leases leave no memory now. What else is in their way the kernel says when they are asked
+/// for, and how many it then gives.
+std::optional<NoPlace> Stepper::no_room_for_pages(const model::Lease& lease, const model::Placement& placement,
+                                                  const World& world) const {
+    std::map<unsigned, Bytes> wanted;
+    for (const auto& lever : pool_levers(lease.request, placement))
+        if (lever.required) wanted[lever.key.node] += lever.at_least * lever.key.page_size;
+    for (const auto& [node, bytes] : wanted) {
+        const auto memory = observed_.memory.find(node);
+        if (memory == observed_.memory.end()) continue;
+        Bytes room = memory->second.free + memory->second.clean_cache;
+        Bytes taken = observed_.reserve;
+        std::vector<model::LeaseId> holders;
+        const auto at = [&](const std::map<unsigned, Bytes>& map) {
+            const auto found = map.find(node);
+            return found == map.end() ? Bytes{0} : found->second;
+        };
+        const auto look = [&](const model::Lease& other) {
+            if (other.id == lease.id || !other.caller.parent.empty()) return;
+            Bytes pages = 0;
+            for (const auto& lever : pool_levers(other.request, other.placement))
+                if (lever.key.node == node) pages += lever.pages * lever.key.page_size;
+            const auto promised = at(outstanding(other, observed_));
+            if (world.over.contains(other.id)) {
+                const auto used = observed_.used.find(other.id);
+                room += pages + (used == observed_.used.end() ? 0 : at(used->second));
+                return;
+            }
+            taken += promised;
+            if (pages + promised > 0) holders.push_back(other.id);
+        };
+        for (const auto& [id, other] : state_.leases)
+            if (model::occupies(other.state)) look(other);
+        for (const auto* other : world.beside)
+            if (!world.over.contains(other->id)) {
+                look(*other);
+                for (const auto& lever : pool_levers(other->request, other->placement))
+                    if (lever.key.node == node) taken += lever.pages * lever.key.page_size;
+            }
+        if (holders.empty() || bytes + taken <= room) continue;
+        return NoPlace{.error = {model::Errc::not_now, "hugepages: " + model::bytes_text(bytes) + " asked on node " +
+                                                           std::to_string(node) + ", which has " +
+                                                           model::bytes_text(room > taken ? room - taken : 0) +
+                                                           " that is not promised"},
+                       .in_the_way = std::move(holders)};
+    }
+    return std::nullopt;
 }
 
 }  // namespace numalease::core

@@ -124,9 +124,8 @@ std::optional<Error> Stepper::limit_refusal(Lease& lease) const {
 std::optional<Error> Stepper::queue_refusal(const Lease& lease) const {
     const auto& most = limits_of(lease.caller.uid).queued;
     if (!most) return std::nullopt;
-    const auto waiting = std::ranges::count_if(state_.queue, [&](const LeaseId& id) {
-        return state_.leases.at(id).caller.uid == lease.caller.uid;
-    });
+    const auto waiting = std::ranges::count_if(
+        state_.queue, [&](const LeaseId& id) { return state_.leases.at(id).caller.uid == lease.caller.uid; });
     if (waiting < *most) return std::nullopt;
     return Error{Errc::quota, "uid " + std::to_string(lease.caller.uid) + " has " + std::to_string(waiting) +
                                   " requests in the queue, the most allowed here; wait for one, or cancel one"};

@@ -31,7 +31,7 @@ struct Occupancy {
     std::optional<std::set<std::string>> allowed_gpus;  ///< of the parent lease; nothing: all
     model::CpuSet foreign_cpus;                         ///< never leased
     model::Bytes reserve = 256 * model::kMiB;           ///< kept free on every node for the kernel and everybody else
-    bool explain = true;  ///< where there is no room: what is in the way, and what fits
+    bool explain = true;                                ///< where there is no room: what is in the way, and what fits
 };
 
 /// Why there is no placement.

@@ -203,6 +203,7 @@ std::expected<Choice, NoPlace> Stepper::choose(Lease lease, const World& world) 
         lease.request.page_cache = model::PageCache::keep;  // from a policy: best effort
         lease.notes.push_back(refusal->detail + "; left as it is");
     }
+    if (auto full = no_room_for_pages(lease, *placement, world)) return std::unexpected(std::move(*full));
     choose_weights(lease, *placement);
     auto levers = agree_on_levers(lease, *placement, world);
     if (!levers) return std::unexpected(std::move(levers.error()));

@@ -91,13 +91,14 @@ private:
         for (auto& [priority, by_user] : classes_)
             for (const auto& [uid, waiting] : by_user) {
                 const auto served = state_.usage.find(uid);
-                const auto since =
-                    std::max(lease(waiting.front()).queued.boot, served == state_.usage.end() ? Micros(0) : served->second.served);
+                const auto since = std::max(lease(waiting.front()).queued.boot,
+                                            served == state_.usage.end() ? Micros(0) : served->second.served);
                 next.try_emplace(uid, since, &by_user);
             }
         std::vector<std::tuple<Micros, std::size_t, unsigned>> aged;
         for (const auto& [uid, it] : next)
-            if (now - it.first >= observed_.scheduling.aging) aged.emplace_back(it.first, (*it.second)[uid].front(), uid);
+            if (now - it.first >= observed_.scheduling.aging)
+                aged.emplace_back(it.first, (*it.second)[uid].front(), uid);
         std::ranges::sort(aged);
         for (const auto& [since, at, uid] : aged) take(*next.at(uid).second, uid);
     }
@@ -112,7 +113,8 @@ private:
     /// Whoever has been told when to start keeps the turn, whatever has been used since, and whoever may start again.
     void take_first(ByUser& by_user) {
         for (auto& [uid, waiting] : by_user) {
-            const auto at = std::ranges::find_if(waiting, [&](std::size_t it) { return state_.queue[it] == state_.first; });
+            const auto at =
+                std::ranges::find_if(waiting, [&](std::size_t it) { return state_.queue[it] == state_.first; });
             if (at == waiting.end()) continue;
             out_.push_back(state_.first);
             waiting.erase(at);

@@ -212,6 +212,9 @@ private:
     std::optional<model::Error> limit_refusal(model::Lease& lease) const;
     std::optional<model::Error> queue_refusal(const model::Lease& lease) const;
     bool held_back(const model::Lease& lease) const;
+    // levers.cpp
+    std::optional<NoPlace> no_room_for_pages(const model::Lease& lease, const model::Placement& placement,
+                                             const World& world) const;
     std::optional<NoPlace> over_limit(const model::Lease& lease, const model::Placement& placement,
                                       const World& world) const;
 

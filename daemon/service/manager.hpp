@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/schedule.hpp"
 #include "core/step.hpp"
 #include "service/authorise.hpp"
 #include "service/daemon.hpp"
@@ -109,6 +110,8 @@ private:
     void pass_on(const Held& call, const model::LeaseId& id, const std::string& text, unsigned uid);
     /// With what is not in the state: how busy it is, how long it has left, who was on its CPUs at the grant.
     [[nodiscard]] model::Dict dict_of(const model::Lease& lease);
+    [[nodiscard]] model::Dict dict_of(const model::Lease& lease, const std::map<model::LeaseId, core::Forecast>& line);
+    [[nodiscard]] std::map<model::LeaseId, core::Forecast> line(const model::LeaseId& only = {}) const;
     void lease_changed(const model::Lease* before, const model::Lease* after);
     static int on_waiter_gone(sd_bus_track* track, void* data);
     void answer_waits(const model::LeaseId& id, const model::Lease* lease);

@@ -146,6 +146,18 @@ TEST_F(Schedule, MemoryThatIsPromisedBecomesFreeWithItsLease) {
     EXPECT_EQ(machine.acquire("cores=1 node=0 memory=14G mempolicy=bind wait=no", 4), "") << "the first needs it";
 }
 
+TEST_F(Schedule, HugePagesThatAnotherLeaseLeavesNoRoomForAreWaitedFor) {
+    auto& memory = machine.observed.memory.at(0);
+    const auto pages = machine.acquire("cores=1 node=0 hugepages=2M=1G required=hugepages time=1h", 1);
+    ASSERT_TRUE(runs(pages));
+    memory.free = memory.total - 62 * kGiB;
+    const auto waits = machine.acquire("cores=1 node=0 hugepages=2M=2G required=hugepages wait=forever", 2);
+    EXPECT_EQ(state_of(waits), LeaseState::queued);
+    EXPECT_THAT(machine.lease(waits).in_the_way.front(), HasSubstr("hugepages: 2G asked on node 0, which has 1.8G"));
+    EXPECT_THAT(estimate(waits), HasSubstr("when " + pages));
+    EXPECT_TRUE(runs(machine.acquire("cores=1 node=1 hugepages=2M=1G required=hugepages wait=no", 3)));
+}
+
 // ── what a user may have ─────────────────────────────────────────────────────────────────────────────────────────
 
 TEST_F(Schedule, WhatOnlyTheUsersOwnLimitHoldsBackHoldsUpNobody) {

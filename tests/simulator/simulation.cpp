@@ -168,9 +168,7 @@ private:
     [[nodiscard]] bool goes_before_first(const Lease& lease) const {
         const auto first = machine_.state.leases.find(first_);
         if (first == machine_.state.leases.end()) return false;
-        const auto priority = [&](const Lease& it) {
-            return core::priority_of(it.request, stream_.scheduling);
-        };
+        const auto priority = [&](const Lease& it) { return core::priority_of(it.request, stream_.scheduling); };
         return priority(lease) > priority(first->second) ||
                machine_.now.boot - lease.queued.boot >= stream_.scheduling.aging;
     }

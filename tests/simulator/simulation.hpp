@@ -19,8 +19,8 @@ enum class Plain { fifo, first_fit };
 Outcome simulate_plain(const Stream& stream, Plain kind, model::Micros horizon = model::Micros::max());
 
 /// When a job that has waited starts at the latest, where everything has an end. A user who has not been served for
-/// `aging` is before everybody who has been served since, so each other user goes before it once at most, and each starts
-/// when what runs has ended; and so for each request of its own user that goes before it.
+/// `aging` is before everybody who has been served since, so each other user goes before it once at most, and each
+/// starts when what runs has ended; and so for each request of its own user that goes before it.
 model::Micros bound_of(const Stream& stream, const Job& job, const Fate& fate);
 
 /// Figures of merit over the jobs that ran.
