@@ -134,23 +134,22 @@ void Stepper::operator()(const Acquire& input) {
     if (!choice) why = std::move(choice.error());
     bool told = false;
     if (others_wait && (!why || may_wait(*why))) {
-        // Whether it goes before those who wait, or beside them, is for the queue to say.
-        const auto id = lease.id;
-        state_.queue.push_back(id);
-        state_.leases.add(lease);
-        serve_queue();
-        const auto& now = std::as_const(state_.leases).at(id);
-        if (now.state != LeaseState::queued) {
+        // Whether it goes before those who wait, or beside them, is for the queue to say: tried on a copy, since what
+        // it would be in the way of must not move for one that does not stay.
+        auto trial = *this;
+        trial.join_queue(lease);
+        trial.serve_queue();
+        const auto& then = std::as_const(trial.state_.leases).at(lease.id);
+        if (then.state != LeaseState::queued) {
+            join_queue(std::move(lease));
             state_.next_id += 1;
-            return;
+            return serve_queue();
         }
         if (!why) {
-            const auto text = now.in_the_way.empty() ? "others wait before it" : now.in_the_way.front();
+            const auto text = then.in_the_way.empty() ? "others wait before it" : then.in_the_way.front();
             why = no(Errc::not_now, text, {state_.queue.front()});
             told = true;
         }
-        std::erase(state_.queue, id);
-        state_.leases.erase(id);
     }
     if (wait_for_room(std::move(lease), std::move(*why), told)) state_.next_id += 1;
 }
@@ -180,9 +179,13 @@ bool Stepper::wait_for_room(Lease lease, NoPlace why, bool told) {
     }
     lease.reason = why.error.detail;
     lease.in_the_way = {why.error.detail};
+    join_queue(std::move(lease));
+    return true;
+}
+
+void Stepper::join_queue(Lease lease) {
     state_.queue.push_back(lease.id);
     state_.leases.add(std::move(lease));
-    return true;
 }
 
 /// What the lease would get in this world. Changes nothing.

@@ -186,6 +186,7 @@ private:
     // queue.cpp: admission
     std::expected<Choice, NoPlace> choose(model::Lease lease, const World& world = {}) const;
     void give(Choice choice);
+    void join_queue(model::Lease lease);
     bool wait_for_room(model::Lease lease, NoPlace why, bool told);
     std::pair<std::string, std::vector<model::LeaseId>> wanted_otherwise(const Lever& lever, const World& world) const;
     void choose_weights(model::Lease& lease, const model::Placement& placement) const;

@@ -51,7 +51,7 @@ protected:
     sd_event* event_ = nullptr;
     std::unique_ptr<Background> background_;
     test::FakeRoot root_;
-    Machine machine_{.root = root_.root(), .proc = root_.root(), .cgroup2 = "cg"};
+    Machine machine_{.root = root_.root(), .proc = root_.root(), .gpus = root_.root(), .cgroup2 = "cg"};
     Uses uses_{machine_};
 };
 
@@ -140,7 +140,7 @@ TEST_F(HistoryOf, IsBoundedInWordsAndCount) {
 
 TEST(Uses, OfASliceAreAtLeastThat) {
     const test::FakeRoot root{{"cg/s/cpu.stat", "usage_usec 7\n"}};
-    const Machine machine{.root = root.root(), .proc = root.root(), .cgroup2 = "cg"};
+    const Machine machine{.root = root.root(), .proc = root.root(), .gpus = root.root(), .cgroup2 = "cg"};
     Uses uses(machine);
     auto lease = lease_of("c1", LeaseState::active);
     lease.confinement = {.kind = model::ConfinementKind::slice, .cgroup = "/s"};
@@ -152,7 +152,7 @@ TEST(Uses, OfASliceAreAtLeastThat) {
 
 TEST(Uses, OfAUnitAreThoseOfItsCgroupWithoutWhatWasBefore) {
     const test::FakeRoot root{{"cg/system.slice/a.service/cpu.stat", "usage_usec 150\n"}};
-    const Machine machine{.root = root.root(), .proc = root.root(), .cgroup2 = "cg"};
+    const Machine machine{.root = root.root(), .proc = root.root(), .gpus = root.root(), .cgroup2 = "cg"};
     Uses uses(machine);
     auto lease = lease_of("c1", LeaseState::active);
     lease.caller.cgroup = "/system.slice/a.service";

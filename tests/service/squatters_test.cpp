@@ -31,7 +31,8 @@ core::State two_leases() {
     unit.caller.cgroup = "/system.slice/a.service";
     unit.confinement = {.kind = model::ConfinementKind::unit};
     unit.holders = {{.pid = 50, .start_time = 1}};
-    state.leases = {{"c1", scope}, {"c2", unit}};
+    state.leases.add(scope);
+    state.leases.add(unit);
     return state;
 }
 
@@ -56,7 +57,7 @@ TEST(Squatters, AreProcessesOfNoLeaseOnTheCpusOfOne) {
 
 TEST(Squatters, OfALeaseThatIsOverAreNone) {
     auto state = two_leases();
-    for (auto& [id, lease] : state.leases) lease.state = LeaseState::ended;
+    for (const auto* id : {"c1", "c2"}) state.leases.edit(id).state = LeaseState::ended;
     EXPECT_TRUE(squatters_of(state, {process_on(10, {0}, 90)}).empty());
 }
 
