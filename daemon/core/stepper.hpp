@@ -185,6 +185,8 @@ private:
 
     // queue.cpp: admission
     std::expected<Choice, NoPlace> choose(model::Lease lease, const World& world = {}) const;
+    // overcommit.cpp
+    std::expected<model::Placement, NoPlace> place_estimate(model::Lease& lease, const World& world, NoPlace why) const;
     void give(Choice choice);
     bool wait_for_room(model::Lease lease, NoPlace why, bool told);
     std::pair<std::string, std::vector<model::LeaseId>> wanted_otherwise(const Lever& lever, const World& world) const;
