@@ -95,6 +95,7 @@ public:
     void operator()(const Stop& input);
     void operator()(const Extend& input);
     void operator()(const Done& input);
+    void operator()(const Verified& input);  // verify.cpp
     void operator()(const ShieldChanged& input);
     void operator()(const Tick& input);
     void operator()(const Recover& input);
