@@ -51,6 +51,8 @@ public:
     model::Result<void> stop(const std::string& id, model::Micros grace);
     /// The lease as it then is.
     model::Result<model::Dict> extend(const std::string& id, model::Micros by);
+    /// Its engine is ready: model::verification_from_dict.
+    model::Result<model::Dict> verify(const std::string& id) { return ask(bus::kVerify, id); }
     model::Result<model::Dict> plan(const model::Dict& request);
     model::Result<model::Dict> lease(const std::string& id) { return ask(bus::kGetLease, id); }
     model::Result<model::Dict> topology() { return ask(bus::kGetTopology); }

@@ -31,13 +31,17 @@ std::string command_of(const Dict& lease) {
     return command.empty() ? get_text(get_dict(lease, "caller"), "command") : command;
 }
 
-/// "3min 2s": how long ago `moment` of the lease was; empty where it has not come.
-std::string ago(const Dict& lease, const char* moment, std::uint64_t now) {
-    const auto at = get_number(get_dict(lease, moment), "real");
-    if (at == 0) return "";
+/// "3min 2s".
+std::string age_text(std::uint64_t at, std::uint64_t now) {
     constexpr std::uint64_t kSecond = 1'000'000;
     const auto age = (now > at ? now - at : 0) / kSecond * kSecond;
     return model::duration_text(model::Micros(static_cast<std::int64_t>(age)));
+}
+
+/// How long ago `moment` of the lease was; empty where it has not come.
+std::string ago(const Dict& lease, const char* moment, std::uint64_t now) {
+    const auto at = get_number(get_dict(lease, moment), "real");
+    return at == 0 ? "" : age_text(at, now);
 }
 
 std::string state_of(const Dict& lease) { return lease.contains("parked") ? "parked" : get_text(lease, "state"); }
@@ -183,6 +187,10 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
     for (const auto& lease : leases)
         if (const auto degraded = get_text(lease, "degraded"); !degraded.empty())
             out += printable(get_text(lease, "id") + " is degraded: " + degraded) + '\n';
+    for (const auto& lease : leases)
+        if (!is_over(lease))
+            for (const auto& warning : get_strings(get_dict(lease, "verified"), "warnings"))
+                out += printable(get_text(lease, "id") + " when it was ready: " + warning) + '\n';
     return out;
 }
 
@@ -216,6 +224,11 @@ std::string lease_text(const Dict& lease, std::uint64_t now) {
     for (const auto& line : get_strings(lease, "in_the_way")) rows.push_back({"in the way", line});
     if (const auto line = line_text(lease); !line.empty()) rows.push_back({"waits", line});
     if (lease.contains("left_usec")) rows.push_back({"time left", left_text(lease)});
+    if (lease.contains("verified")) {
+        const auto verified = get_dict(lease, "verified");
+        rows.push_back({"verified", age_text(get_number(verified, "at"), now) + " ago: " + get_text(verified, "text")});
+        for (const auto& warning : get_strings(verified, "warnings")) rows.push_back({"amiss then", warning});
+    }
     for (const auto& note : get_strings(lease, "notes")) rows.push_back({"note", note});
     return table_text(rows, 0);
 }

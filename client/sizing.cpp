@@ -59,6 +59,21 @@ public:
                 (given.back().value != "0" && given.back().value != "false" && given.back().value != "off"));
     }
 
+    /// How many times what was said makes the engine keep its weights.
+    [[nodiscard]] std::uint64_t copies() const {
+        std::uint64_t out = 1;
+        if (engine_ == nullptr) return out;
+        for (const auto& [name, option] : engine_->options) {
+            if (option.copies.empty()) continue;
+            const auto given = given_by(option, argv_, from_, env_);
+            if (given.empty()) continue;
+            for (const auto& [word, count] : option.copies)
+                if (word == "*" || word == given.back().value || word == given.back().name)
+                    out = std::max<std::uint64_t>(out, count);
+        }
+        return out;
+    }
+
 private:
     [[nodiscard]] const model::EngineOption* find(const std::string& name) const {
         if (engine_ == nullptr) return nullptr;
@@ -113,11 +128,11 @@ void add_overrides(const Options& options, weights::Settings& settings) {
             settings.overrides.emplace_back("blk\\." + std::to_string(i) + experts, true);
 }
 
-Result<std::uint64_t> gpu_layers(const Options& options) {
-    const auto text = options.last("gpu-layers");
+Result<std::uint64_t> gpu_layers(const Options& options, const std::string& name) {
+    const auto text = options.last(name);
     if (!text) return 0;
     if (*text == "all") return kAllLayers;
-    return model::parse_unsigned(*text, "gpu-layers", kAllLayers);
+    return model::parse_unsigned(*text, name, kAllLayers);
 }
 
 Result<weights::Settings> settings_of(const Options& options) {
@@ -127,7 +142,7 @@ Result<weights::Settings> settings_of(const Options& options) {
     const auto ubatch = number_of(options, "ubatch", out.ubatch);
     const auto keys = cache_type(options, "cache-keys");
     const auto values = cache_type(options, "cache-values");
-    const auto layers = gpu_layers(options);
+    const auto layers = gpu_layers(options, "gpu-layers");
     for (const auto* one : {&context, &slots, &ubatch, &layers})
         if (!*one) return std::unexpected(one->error());
     for (const auto* one : {&keys, &values})
@@ -206,6 +221,52 @@ Result<void> add_range(Sizing& out, const Options& options, bool has_gpu) {
     return {};
 }
 
+void keep_several_times(Sizing& out, std::uint64_t copies) {
+    if (copies == 1) return;
+    for (auto* need : {&out.need, &out.at_least}) {
+        const auto once = need->weights;
+        for (std::uint64_t i = 1; i < copies; ++i) need->weights = weights::Need::sum(need->weights, once);
+    }
+    out.notes.push_back("the engine is told to keep its weights " + std::to_string(copies) + " times");
+}
+
+/// A draft model has a cache of its own for as many tokens, and buffers. Of its settings the rest is the main one's.
+Result<weights::Need> need_of_draft(const std::string& file, const Options& options, const Sizing& main) {
+    Sizing draft;
+    if (const auto read = read_files(draft, file); !read) return std::unexpected(read.error());
+    auto settings = main.settings;
+    settings.overrides.clear();
+    settings.context = main.need.context;
+    const auto keys = cache_type(options, "draft-cache-keys");
+    const auto values = cache_type(options, "draft-cache-values");
+    const auto layers = gpu_layers(options, "draft-gpu-layers");
+    for (const auto* one : {&keys, &values})
+        if (!*one) return std::unexpected(one->error());
+    if (!layers) return std::unexpected(layers.error());
+    settings.key_type = *keys;
+    settings.value_type = *values;
+    settings.gpu_layers = *layers;
+    return weights::need_of(draft.model, draft.layers, settings);
+}
+
+Result<void> add_beside(Sizing& out, const Options& options) {
+    if (const auto file = options.last("draft-model")) {
+        const auto need = need_of_draft(*file, options, out);
+        if (!need) return std::unexpected(need.error());
+        out.beside = weights::Need::sum(out.beside, need->total());
+        out.notes.push_back("and the draft model " + *file + ": " + model::bytes_text(need->weights) + " weights, " +
+                            model::bytes_text(need->cache) + " KV cache, " + model::bytes_text(need->allowance) +
+                            " allowance");
+    }
+    if (const auto file = options.last("projector")) {
+        const auto read = weights::read_model(*file);
+        if (!read) return std::unexpected(read.error());
+        out.beside = weights::Need::sum(out.beside, read->stored);
+        out.notes.push_back("and " + *file + ", " + model::bytes_text(read->stored));
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<Sizing> size_model(const policies::Library& library, const std::string& file, const Argv& command,
@@ -222,14 +283,8 @@ Result<Sizing> size_model(const policies::Library& library, const std::string& f
     constexpr model::Bytes kTenth = 10;
     if (out.layers.layers.empty()) out.need.allowance = out.model.stored / kTenth;
     if (const auto added = add_range(out, options, has_gpu); !added) return std::unexpected(added.error());
-    for (const auto* name : {"draft-model", "projector"}) {
-        const auto other = options.last(name);
-        if (!other) continue;
-        const auto read = weights::read_model(*other);
-        if (!read) return std::unexpected(read.error());
-        out.beside = weights::Need::sum(out.beside, read->stored);
-        out.notes.push_back("and " + *other + ", " + model::bytes_text(read->stored));
-    }
+    keep_several_times(out, options.copies());
+    if (const auto added = add_beside(out, options); !added) return std::unexpected(added.error());
     if (out.settings.gpu_layers != 0)
         out.notes.emplace_back("layers on the GPU are taken off; an engine built without one keeps all in main memory");
     return out;

@@ -62,8 +62,8 @@ void announce(const Kept& run, const std::string& what) {
 /// Instances as they are started.
 class Instances {
 public:
-    Instances(const Kept& run, std::vector<unsigned> nodes, std::vector<model::Gpu> gpus)
-        : run_(run), nodes_(std::move(nodes)), gpus_(std::move(gpus)) {}
+    Instances(const Kept& run, std::vector<unsigned> nodes, const Lease& whole)
+        : run_(run), nodes_(std::move(nodes)), gpus_(whole.placement.gpus), lease_(whole.id) {}
 
     int run_all() {
         for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -126,15 +126,16 @@ private:
             ports += (ports.empty() ? ": port " : ", ") + std::to_string(server->port);
             servers.push_back(std::move(*server));
         }
-        const auto helped = supervisor_.help([servers](int lines) { return await_ready(servers, lines); },
-                                             [this](const std::string& line) { hear(run_, line); },
-                                             [this, ports](bool) { announce(run_, ports); });
+        const auto helped = supervisor_.help(
+            [this, servers](int lines) { return await_ready(servers, run_.endpoint, lease_, lines); },
+            [this](const std::string& line) { hear(run_, line); }, [this, ports](bool) { announce(run_, ports); });
         if (!helped) say_failure(helped.error());
     }
 
     const Kept& run_;
     std::vector<unsigned> nodes_;
     std::vector<model::Gpu> gpus_;  ///< of the whole, which every instance may use
+    std::string lease_;             ///< the whole
     Together together_;
     bool begun_ = false;     ///< who is started now need not wait for the others
     Supervisor supervisor_;  // the last: its children are to see the rest
@@ -149,7 +150,8 @@ Bounds bounds_of(const Lease& lease, const std::string& model_file) {
                .policy = {},
                .weights = {},
                .machine = {},
-               .model = error ? model_file : real.string()};
+               .model = error ? model_file : real.string(),
+               .verified = {}};
     out.policy = memory_policy(lease.request, out.nodes, out.nodes.size());
     return out;
 }
@@ -205,7 +207,7 @@ int run_instances(const Kept& run, const Lease& lease) {
     auto nodes = nodes_to_run_on(lease.placement, run.topology);
     if (nodes.empty()) return say_failure({Errc::impossible, "no node of " + lease.id + " has CPUs of it", 0});
     say_stays(run, "watch " + std::to_string(nodes.size()) + (nodes.size() == 1 ? " instance" : " instances"));
-    return Instances(run, std::move(nodes), lease.placement.gpus).run_all();
+    return Instances(run, std::move(nodes), lease).run_all();
 }
 
 int run_warmed(const Kept& run, const Lease& lease, const std::function<int()>& become) {
@@ -226,7 +228,8 @@ int run_warmed(const Kept& run, const Lease& lease, const std::function<int()>& 
     const ToWarm what{.serving = std::move(*server),
                       .rule = *run.policy.run.warm,
                       .pid = *pid,
-                      .bounds = bounds_of(lease, run.asked.model)};
+                      .bounds = bounds_of(lease, run.asked.model),
+                      .endpoint = run.endpoint};
     const auto helped = supervisor.help(
         [&what](int lines) { return warm_up(what, lines); }, [&run](const std::string& line) { hear(run, line); },
         [&](bool warmed) {
@@ -245,7 +248,8 @@ int run_verified(const Kept& run, const Lease& lease, const std::function<int()>
     const ToWarm what{.serving = server && server->is_here() ? *server : Serving{},
                       .rule = {},
                       .pid = *pid,
-                      .bounds = bounds_of(lease, run.asked.model)};
+                      .bounds = bounds_of(lease, run.asked.model),
+                      .endpoint = run.endpoint};
     const auto helped = supervisor.help(
         [&what](int lines) { return verify(what, lines); }, [&run](const std::string& line) { hear(run, line); },
         [&run](bool fine) { announce(run, fine ? ": verified" : ": not as it was leased"); });

@@ -69,7 +69,7 @@ public:
             say(true, "there is no memory of it");
         } else if (bounds_.machine.size() <= 1) {
             say(true, "one node: nothing can be elsewhere");
-        } else {
+        } else if (!bounds_.nodes_are_judged) {
             inside();
             outside();
             if (!balance()) unused();
@@ -249,14 +249,6 @@ private:
 std::vector<Judgement> judge(const Found& found, const Bounds& bounds) { return Judge(found, bounds).judge(); }
 
 std::string nodes_text(const NodeSet& nodes) { return (nodes.size() == 1 ? "node " : "nodes ") + nodes.text(); }
-
-std::string share_text(Bytes part, Bytes whole) {
-    if (part == 0 || whole == 0) return "0 %";
-    const double share = 100 * static_cast<double>(part) / static_cast<double>(whole);
-    if (share < 1) return "<1 %";
-    if (share > 99 && part < whole) return ">99 %";
-    return std::to_string(std::lround(share)) + " %";
-}
 
 std::string spread_text(const PerNode& nodes) {
     const auto size = sum_of(nodes);

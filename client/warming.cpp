@@ -12,6 +12,8 @@
 
 namespace numalease::client {
 
+using model::Result;
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -104,8 +106,24 @@ void await_still(int pid, Lines& say) {
 
 enum class Say { what_is_amiss, everything };
 
+/// What the daemon finds, who keeps it with the lease. Nothing where it could not look.
+std::optional<model::Verification> have_verified(const Endpoint& endpoint, const std::string& lease, Lines& say) {
+    auto daemon = find_daemon(endpoint);
+    const auto answer = daemon ? daemon->verify(lease) : Result<model::Dict>(std::unexpected(daemon.error()));
+    if (!answer) {
+        say("not verified by the daemon: " + answer.error().detail);
+        return std::nullopt;
+    }
+    auto verified = model::verification_from_dict(*answer);
+    say("lease " + lease + ": " + model::verification_text(verified));
+    for (const auto& warning : verified.warnings) say("amiss: " + warning);
+    if (!verified.unknown.empty()) return std::nullopt;
+    return verified;
+}
+
 /// Where its memory is now, and what is amiss with that. False where something is.
-bool say_residency(int pid, const Bounds& bounds, Lines& say, Say which = Say::what_is_amiss) {
+bool say_residency(int pid, const ToWarm& what, Lines& say, Say which = Say::what_is_amiss) {
+    const auto verified = have_verified(what.endpoint, what.bounds.lease, say);
     const auto machine = read_machine();
     const auto status = read_status(pid);
     if (!status) return false;
@@ -116,7 +134,7 @@ bool say_residency(int pid, const Bounds& bounds, Lines& say, Say which = Say::w
         say("where its memory is: " + done.error().detail);
         return false;
     }
-    read_threads(pid, machine, bounds.cpus, found);
+    read_threads(pid, machine, what.bounds.cpus, found);
     tally.finish(found);
     PerNode files;
     PerNode others;
@@ -126,9 +144,10 @@ bool say_residency(int pid, const Bounds& bounds, Lines& say, Say which = Say::w
     }
     if (sum_of(files) > 0) say(model::bytes_text(sum_of(files)) + " of files: " + spread_text(files));
     if (sum_of(others) > 0) say(model::bytes_text(sum_of(others)) + " of no file: " + spread_text(others));
-    auto judged = bounds;
+    auto judged = what.bounds;
     judged.machine = machine.memory;
-    bool fine = true;
+    judged.nodes_are_judged = verified.has_value();
+    bool fine = !verified || verified->warnings.empty();
     for (const auto& judgement : judge(found, judged)) {
         fine = fine && judgement.fine;
         if (!judgement.fine || which == Say::everything) say((judgement.fine ? "" : "amiss: ") + judgement.text);
@@ -169,10 +188,11 @@ bool generate(const ToWarm& what, int pid, Lines& say) {
 
 }  // namespace
 
-int await_ready(const std::vector<Serving>& servers, int lines) {
+int await_ready(const std::vector<Serving>& servers, const Endpoint& endpoint, const std::string& lease, int lines) {
     Lines say(lines);
     bool all = true;
     for (const auto& server : servers) all = await(server, say, 0) && all;
+    (void)have_verified(endpoint, lease, say);
     return all ? 0 : 1;
 }
 
@@ -182,7 +202,7 @@ int warm_up(const ToWarm& what, int lines) {
     const auto pid = engine_below(what.pid);
     say("the server answers on port " + std::to_string(what.serving.port) + "; it is warmed now");
     const bool warmed = generate(what, pid, say);
-    (void)say_residency(pid, what.bounds, say);
+    (void)say_residency(pid, what, say);
     return warmed ? 0 : 1;
 }
 
@@ -192,7 +212,7 @@ int verify(const ToWarm& what, int lines) {
         await_still(what.pid, say);
     else if (!await(what.serving, say, what.pid))
         return 1;
-    return say_residency(engine_below(what.pid), what.bounds, say, Say::everything) ? 0 : 1;
+    return say_residency(engine_below(what.pid), what, say, Say::everything) ? 0 : 1;
 }
 
 }  // namespace numalease::client

@@ -2,20 +2,24 @@
 
 #include <vector>
 
+#include "client/connection.hpp"
 #include "client/serving.hpp"
 #include "client/where.hpp"
 
-/// Work for a supervisor's helper: waiting for servers, and warming one. Lines for people go to the descriptor `lines`.
+/// Work for a supervisor's helper: waiting for servers, warming one, and having the daemon verify where memory is then.
+/// Lines for people go to the descriptor `lines`.
 namespace numalease::client {
 
-/// Until each of them answers that it is ready. Returns 0, or 1 where one cannot be asked.
-int await_ready(const std::vector<Serving>& servers, int lines);
+/// Until each of them answers that it is ready; then has the daemon verify their lease. Returns 0, or 1 where one
+/// cannot be asked.
+int await_ready(const std::vector<Serving>& servers, const Endpoint& endpoint, const std::string& lease, int lines);
 
 struct ToWarm {
     Serving serving;
     model::Warming rule;
     int pid = 0;    ///< of the server, or of what starts it
     Bounds bounds;  ///< of its lease
+    Endpoint endpoint;
 };
 
 /// Until the server is ready, and generating brings nothing more of its model into memory; then says on which nodes

@@ -37,6 +37,7 @@ void bind_to(Bounds& bounds, const Lease& lease) {
     bounds.cpus = lease.placement.cpus;
     bounds.policy = memory_policy(lease.request, lease.placement.nodes, bounds.machine.size());
     bounds.weights = lease.request.weights;
+    bounds.verified = lease.verified;
 }
 
 bool is_held_by(const Lease& lease, int pid) {

@@ -6,6 +6,7 @@
 
 #include "client/enter.hpp"
 #include "client/numa_maps.hpp"
+#include "model/verification.hpp"
 
 /// Where the memory and threads of processes are, and what that means for their lease. Pure.
 namespace numalease::client {
@@ -96,8 +97,10 @@ struct Bounds {
     model::CpuSet cpus;
     std::optional<MemoryPolicy> policy;
     std::map<unsigned, unsigned> weights;
-    model::NodeSet machine;  ///< nodes with memory
-    std::string model;       ///< file that the command names; empty: none known
+    model::NodeSet machine;         ///< nodes with memory
+    std::string model;              ///< file that the command names; empty: none known
+    model::Verification verified;   ///< by the daemon, when the engine was ready
+    bool nodes_are_judged = false;  ///< by the daemon, just now: what it cannot know is left to be told
 };
 
 struct Judgement {
@@ -114,8 +117,7 @@ std::string where_text(const Found& found, const Bounds& bounds, std::size_t wid
 
 /// "node 1", "nodes 0-1".
 std::string nodes_text(const model::NodeSet& nodes);
-/// "38 %", "<1 %"; "0 %" of nothing.
-std::string share_text(Bytes part, Bytes whole);
+using model::share_text;
 /// "58 % on node 2, 42 % on node 0"; "on node 2" where that is all.
 std::string spread_text(const PerNode& nodes);
 

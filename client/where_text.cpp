@@ -179,6 +179,7 @@ Dict to_dict(const Found& found, const Bounds& bounds) {
              {"notes", found.notes},
              {"verdict", verdict}};
     if (!bounds.lease.empty()) out["lease"] = bounds.lease;
+    if (bounds.verified.at.count() != 0) out["verified"] = to_dict(bounds.verified);
     if (!bounds.model.empty()) out["model"] = bounds.model;
     if (found.transparent_huge) out["transparent_huge"] = *found.transparent_huge;
     return out;
@@ -191,6 +192,10 @@ std::string where_text(const Found& found, const Bounds& bounds, std::size_t wid
         out += "transparent huge pages: " + bytes_text(*found.transparent_huge) + " of " +
                bytes_text(found.all().anonymous) + " anonymous\n";
     for (const auto& it : judge(found, bounds)) out += (it.fine ? "ok: " : "amiss: ") + printable(it.text) + '\n';
+    if (bounds.verified.at.count() != 0) {
+        out += "when it was ready: " + printable(model::verification_text(bounds.verified)) + '\n';
+        for (const auto& warning : bounds.verified.warnings) out += "amiss then: " + printable(warning) + '\n';
+    }
     for (const auto& note : found.notes) out += "note: " + printable(note) + '\n';
     return out + effort_text(found) + '\n';
 }

@@ -10,6 +10,18 @@ using model::Result;
 
 namespace {
 
+std::map<std::string, unsigned> read_copies(Reader& reader, const Item& map) {
+    constexpr unsigned kMost = 64;
+    std::map<std::string, unsigned> out;
+    if (map.kind != Item::Kind::map) reader.wrong(map.at, "copies: must be a map, like {mirror: 2}");
+    for (const auto& one : map.items) {
+        const auto count = reader.number(one, kMost);
+        if (count == 0) reader.wrong(one.at, one.key + ": must be at least 1");
+        out[one.key] = count;
+    }
+    return out;
+}
+
 model::EngineOption read_option(Reader& reader, const Item& item) {
     model::EngineOption option;
     reader.keys(
@@ -27,6 +39,7 @@ model::EngineOption read_option(Reader& reader, const Item& item) {
          {"list", [&](const Item& i) { option.list = reader.flag(i); }},
          {"default", [&](const Item& i) { option.fallback = reader.line(i); }},
          {"unmaps", [&](const Item& i) { option.unmaps = reader.lines(i); }},
+         {"copies", [&](const Item& i) { option.copies = read_copies(reader, i); }},
          {"only", [&](const Item& i) { option.only = reader.word(i, {"part", "whole", "node", "instance"}); }}});
     if (option.flags.empty() && option.env.empty()) reader.wrong(item.at, item.key + ": needs flags or env");
     if (option.insert && (option.flags.empty() || option.value.empty()))

@@ -23,6 +23,7 @@ struct SiteConfig {
     std::vector<std::pair<std::string, std::string>> defaults;  ///< request fields
     std::string group = "numa-lease";
     model::Bytes reserve = 256 * model::kMiB;
+    bool overcommit = false;  ///< an estimated need that does not fit is warned of; else it refuses
     model::Scheduling scheduling;
     /// Of everybody but root. To go before all others, as a service does, is not a user's own choice.
     model::Limits limits{.leases = 256, .queued = 64, .classes = std::set<std::string>{"batch", "normal"}};

@@ -142,6 +142,7 @@ Result<SiteConfig> parse_site_config(const std::string& text, const std::string&
         {{"defaults", keep},
          {"group", [&](const Item& i) { config.group = reader.name(i); }},
          {"reserve", [&](const Item& i) { config.reserve = reader.bytes(i); }},
+         {"overcommit", [&](const Item& i) { config.overcommit = reader.word(i, {"refuse", "warn"}) == "warn"; }},
          {"scheduling", [&](const Item& i) { read_scheduling(reader, i, config.scheduling); }},
          {"classes", [&](const Item& i) { config.scheduling = read_classes(reader, i, std::move(config.scheduling)); }},
          {"limits", keep},

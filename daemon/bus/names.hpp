@@ -13,15 +13,16 @@ inline constexpr const char* kRuntimeDirectory = "/run/numa-lease";
 inline constexpr const char* kSocketName = "socket";  ///< in the runtime directory
 
 /// Methods of the manager; their signatures are in org.numalease1.xml.
-inline constexpr const char* kAcquire = "Acquire";            ///< a{sv} request → s id, a{sv} lease
-inline constexpr const char* kWait = "Wait";                  ///< s id, s "active"|"ended" → a{sv} lease, when it is so
-inline constexpr const char* kJoin = "Join";                  ///< s id → a{sv} lease; the calling process is inside
-inline constexpr const char* kRelease = "Release";            ///< s id
-inline constexpr const char* kStop = "Stop";                  ///< s id, t grace µs
-inline constexpr const char* kExtend = "Extend";              ///< s id, t µs more → a{sv} lease
-inline constexpr const char* kPlan = "Plan";                  ///< a{sv} request → a{sv} placement
-inline constexpr const char* kListLeases = "ListLeases";      ///< → aa{sv}
-inline constexpr const char* kGetLease = "GetLease";          ///< s id → a{sv}
+inline constexpr const char* kAcquire = "Acquire";        ///< a{sv} request → s id, a{sv} lease
+inline constexpr const char* kWait = "Wait";              ///< s id, s "active"|"ended" → a{sv} lease, when it is so
+inline constexpr const char* kJoin = "Join";              ///< s id → a{sv} lease; the calling process is inside
+inline constexpr const char* kRelease = "Release";        ///< s id
+inline constexpr const char* kStop = "Stop";              ///< s id, t grace µs
+inline constexpr const char* kExtend = "Extend";          ///< s id, t µs more → a{sv} lease
+inline constexpr const char* kVerify = "Verify";          ///< s id → a{sv}: where its memory is, against what it leased
+inline constexpr const char* kPlan = "Plan";              ///< a{sv} request → a{sv} placement
+inline constexpr const char* kListLeases = "ListLeases";  ///< → aa{sv}
+inline constexpr const char* kGetLease = "GetLease";      ///< s id → a{sv}
 inline constexpr const char* kGetTopology = "GetTopology";    ///< → a{sv}
 inline constexpr const char* kGetKnobs = "GetKnobs";          ///< → aa{sv}: every knob of this machine, now and prior
 inline constexpr const char* kGetStatus = "GetStatus";        ///< → a{sv}

@@ -27,6 +27,7 @@ void Stepper::begin_preparing(Lease& lease, model::Placement placement) {
     lease.reason = "putting kernel state in place";
     lease.in_the_way.clear();
     lease.stage = Stage::knobs;
+    lease.verified = {};  // taken up again: of another engine
 }
 
 /// Moves a preparing lease on as far as it goes. Returns whether anything changed.

@@ -49,6 +49,7 @@ struct Observed {
     std::map<model::LeaseId, NamedFacts> named;                       ///< leases with a name
     model::CpuSet foreign_cpus;                ///< held by surviving numalease scopes that no lease explains
     model::Bytes reserve = 256 * model::kMiB;  ///< kept free on every node, from the site configuration
+    bool overcommit = false;                   ///< the site takes an estimate of memory for a warning
     bool loses_masks = false;                  ///< this kernel forgets threads' own affinity when their cpuset changes
     bool systemd = false;                      ///< a systemd manager can confine
     ShieldFacts shield;                        ///< where a request asks for one

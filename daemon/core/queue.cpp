@@ -191,6 +191,7 @@ void Stepper::join_queue(Lease lease) {
 /// What the lease would get in this world. Changes nothing.
 std::expected<Choice, NoPlace> Stepper::choose(Lease lease, const World& world) const {
     auto placement = try_place(lease, world);
+    if (!placement) placement = place_estimate(lease, world, std::move(placement.error()));
     const auto& most = limits_of(lease.caller.uid).cores;
     if (placement && most && placement->cores > *most && !lease.request.cores) {
         lease.request.cores = most;

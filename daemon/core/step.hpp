@@ -111,6 +111,12 @@ struct Done {
     std::string note;                ///< for people: bytes freed, steps taken
     bool unit_is_over = false;       ///< of AskUnit: it has ended and nothing will start it again
 };
+/// Where the memory of an active lease is, as read now, for its engine is ready.
+struct Verified {
+    model::LeaseId lease;
+    model::ChargedByNode charged;
+    std::string unknown;  ///< why that could not be read
+};
 /// What the partition of a lease's shield reads now: nothing where it holds.
 struct ShieldChanged {
     model::LeaseId lease;
@@ -127,8 +133,8 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input = std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Extend, Done, ShieldChanged, Tick,
-                           Recover, Shutdown>;
+using Input = std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Extend, Done, Verified, ShieldChanged,
+                           Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

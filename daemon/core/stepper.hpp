@@ -95,6 +95,7 @@ public:
     void operator()(const Stop& input);
     void operator()(const Extend& input);
     void operator()(const Done& input);
+    void operator()(const Verified& input);  // verify.cpp
     void operator()(const ShieldChanged& input);
     void operator()(const Tick& input);
     void operator()(const Recover& input);
@@ -185,6 +186,8 @@ private:
 
     // queue.cpp: admission
     std::expected<Choice, NoPlace> choose(model::Lease lease, const World& world = {}) const;
+    // overcommit.cpp
+    std::expected<model::Placement, NoPlace> place_estimate(model::Lease& lease, const World& world, NoPlace why) const;
     void give(Choice choice);
     void join_queue(model::Lease lease);
     bool wait_for_room(model::Lease lease, NoPlace why, bool told);

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <limits>
@@ -200,23 +201,44 @@ std::string read_invocation(const Root& root, const std::string& cgroup) {
     return size <= 0 ? std::string() : std::string(target.data(), static_cast<std::size_t>(size));
 }
 
-Result<std::map<unsigned, model::Bytes>> read_memory_by_node(const Root& root, const std::string& cgroup2,
-                                                             const std::string& cgroup) {
+Result<model::ChargedByNode> read_charged(const Root& root, const std::string& cgroup2, const std::string& cgroup) {
     const auto text = root.read(cgroup_path(cgroup2, cgroup) + "/memory.numa_stat");
+    if (!text && text.error().err == ENOENT)
+        return fail(Errc::unsupported, "its cgroup " + cgroup + " has no memory.numa_stat", ENOENT);
     if (!text) return std::unexpected(text.error());
-    std::map<unsigned, model::Bytes> used;
-    // Format: "anon N0=1048576 N1=0". Source: admin-guide/cgroup-v2.rst, memory.numa_stat.
+    // Format: "anon N0=1048576 N1=0\nfile N0=…\nfile_mapped N0=…\nshmem N0=…". Source: admin-guide/cgroup-v2.rst.
+    std::map<std::string_view, std::map<unsigned, model::Bytes>> rows;
     for (const auto line : lines_of(*text)) {
         const auto words = words_of(line);
-        if (words.empty() || (words[0] != "anon" && words[0] != "file")) continue;
+        if (words.empty()) continue;
         for (const auto word : words) {
             const auto equals = word.find('=');
             if (!word.starts_with('N') || equals == std::string_view::npos) continue;
             const auto node = model::parse_unsigned(word.substr(1, equals - 1), "node", model::kNodeLimit - 1);
             const auto bytes = model::parse_unsigned(word.substr(equals + 1), "bytes", ~std::uint64_t{0});
-            if (node && bytes) used[static_cast<unsigned>(*node)] += *bytes;
+            if (node && bytes) rows[words[0]][static_cast<unsigned>(*node)] += *bytes;
         }
     }
+    model::ChargedByNode out;
+    for (const auto& [node, bytes] : rows["anon"]) out[node].anonymous += bytes;
+    // Shared memory is counted among files, and where it is mapped among what is mapped of them.
+    for (const auto& [node, bytes] : rows["file"]) {
+        const auto shared = std::min(bytes, rows["shmem"][node]);
+        auto& it = out[node];
+        it.anonymous += shared;
+        it.file = bytes - shared;
+        const auto mapped = rows["file_mapped"][node];
+        it.mapped = std::min(it.file, mapped - std::min(mapped, shared));
+    }
+    return out;
+}
+
+Result<std::map<unsigned, model::Bytes>> read_memory_by_node(const Root& root, const std::string& cgroup2,
+                                                             const std::string& cgroup) {
+    const auto charged = read_charged(root, cgroup2, cgroup);
+    if (!charged) return std::unexpected(charged.error());
+    std::map<unsigned, model::Bytes> used;
+    for (const auto& [node, it] : *charged) used[node] = it.total();
     return used;
 }
 

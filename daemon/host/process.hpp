@@ -77,6 +77,11 @@ model::Result<model::MemoryEvents> read_memory_events(const Root& root, const st
 /// Source: /run/systemd/units/invocation:UNIT, a symlink that systemd replaces whenever it starts the unit.
 std::string read_invocation(const Root& root, const std::string& cgroup);
 
+/// What a cgroup is charged for, by node.  Errors: unsupported where it is gone or has no memory controller.
+/// Source: memory.numa_stat.
+model::Result<model::ChargedByNode> read_charged(const Root& root, const std::string& cgroup2,
+                                                 const std::string& cgroup);
+
 /// Bytes per node in use by a cgroup. Source: memory.numa_stat, anon + file per node.
 model::Result<std::map<unsigned, model::Bytes>> read_memory_by_node(const Root& root, const std::string& cgroup2,
                                                                     const std::string& cgroup);

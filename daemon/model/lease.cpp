@@ -232,6 +232,7 @@ Dict to_dict(const Lease& lease) {
              {"in_the_way", lease.in_the_way}};
     if (lease.failure) out["failure"] = row_of(*lease.failure).bus_name;
     if (lease.expires) out["expires"] = micros(*lease.expires);
+    if (lease.verified.at.count() != 0) out["verified"] = to_dict(lease.verified);
     if (lease.parked) out["parked"] = to_dict(*lease.parked);
     return out;
 }
@@ -264,6 +265,7 @@ Result<Lease> lease_from_dict(const Dict& dict) {
               .expires = {},
               .warned = get_flag(dict, "warned"),
               .oom_kills = get_number(dict, "oom_kills"),
+              .verified = verification_from_dict(get_dict(dict, "verified")),
               .parked = {},
               .signals_sent = static_cast<unsigned>(get_number(dict, "signals_sent")),
               .in_the_way = get_strings(dict, "in_the_way")};

@@ -11,6 +11,7 @@
 #include "model/unit.hpp"
 #include "model/use.hpp"
 #include "model/value.hpp"
+#include "model/verification.hpp"
 
 namespace numalease::model {
 
@@ -167,6 +168,7 @@ struct Lease {
     std::optional<Micros> expires;        ///< on the boot clock
     bool warned = false;                  ///< that it expires soon
     std::uint64_t oom_kills = 0;          ///< of its processes, for want of memory
+    Verification verified;                ///< where its memory was, once its engine was ready
     std::optional<Instant> parked;        ///< since when nobody holds it; it ends after request.grace
     unsigned signals_sent = 0;            ///< of stop and expiry: 1 SIGTERM, 2 SIGKILL
     std::vector<std::string> in_the_way;  ///< while queued: what blocks it. Derived, not kept in the journal

@@ -53,6 +53,8 @@ struct EngineOption {
     std::string fallback;            ///< what the engine takes where it is told nothing (`default` in YAML)
     std::vector<std::string>
         unmaps;  ///< values, or flags, by which it reads its weights instead of mapping them; "*": any
+    /// How many times it then keeps its weights in memory, by value or flag; "*": any. A fork's `--numa mirror`.
+    std::map<std::string, unsigned> copies;
 
     bool operator==(const EngineOption&) const = default;
 };

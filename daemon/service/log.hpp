@@ -31,6 +31,7 @@ inline constexpr std::string_view kWarned = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0b";
 inline constexpr std::string_view kConfigured = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0c";
 inline constexpr std::string_view kSquatters = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0d";
 inline constexpr std::string_view kAsked = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0e";
+inline constexpr std::string_view kVerified = "8f7a3c1e5b2d4f60a9c4e8d17b3f6a0f";
 
 /// Errors: false where `text` is none of debug, info, warning, error.
 bool parse_level(std::string_view text, Level& level);

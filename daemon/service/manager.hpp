@@ -84,6 +84,7 @@ private:
     void release(const Held& call);
     void stop(const Held& call);
     void extend(const Held& call);
+    void verify(const Held& call);
     void plan(const Held& call);
     void list_leases(const Held& call);
     void get_lease(const Held& call);

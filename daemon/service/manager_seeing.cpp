@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "host/process.hpp"
 #include "host/terminal.hpp"
 #include "service/log.hpp"
 #include "service/manager.hpp"
@@ -86,6 +87,29 @@ model::Dict Manager::dict_of(const Lease& lease, const std::map<model::LeaseId, 
             out["notes"] = std::move(notes);
         }
     return out;
+}
+
+/// By who holds it, who knows when its engine is ready.
+void Manager::verify(const Held& call) {
+    constexpr model::Micros kAgainAfter{1'000'000};
+    const auto id = read_id(call);
+    if (!id) return reply_error(call, id.error());
+    as_owner(call, *id, [=, this](const std::shared_ptr<Identity>& /*who*/) {
+        const auto lease = find_lease(*id);
+        if (!lease) return reply_error(call, lease.error());
+        if (const auto& last = (*lease)->verified; now().real - last.at < kAgainAfter && now().real >= last.at)
+            return reply_dict(call, to_dict(last));
+        core::Verified input{.lease = *id, .charged = {}, .unknown = "it has no cgroup of its own"};
+        if (const auto cgroup = counting_cgroup(**lease, *parts_.machine); !cgroup.empty()) {
+            auto charged = host::read_charged(parts_.machine->root, parts_.machine->cgroup2, cgroup);
+            input.unknown = charged ? "" : charged.error().detail;
+            if (charged) input.charged = std::move(*charged);
+        }
+        const auto outcome = parts_.daemon->handle(std::move(input));
+        if (outcome.refusal) return reply_error(call, *outcome.refusal);
+        const auto after = find_lease(*id);
+        after ? reply_dict(call, to_dict((*after)->verified)) : reply_error(call, after.error());
+    });
 }
 
 void Manager::history(const Held& call) {

@@ -185,6 +185,7 @@ core::Observed Observer::observe(const core::State& state, const core::Input& in
     if (may_place_gpus(state, input)) look_for_uuids();
     core::Observed out{.topology = topology_,
                        .reserve = site_.config.reserve,
+                       .overcommit = site_.config.overcommit,
                        .loses_masks = loses_masks_,
                        .systemd = systemd,
                        .scheduling = site_.config.scheduling};

@@ -90,6 +90,20 @@ log::Fields lease_fields(const Lease& lease) {
             {"GPUS", gpus_text(lease)}};
 }
 
+/// One event, with what is amiss in its text: an operator looks for that.
+void log_verified(const Lease& lease) {
+    const auto& it = lease.verified;
+    std::string amiss;
+    for (const auto& warning : it.warnings) amiss += "; amiss: " + warning;
+    auto fields = lease_fields(lease);
+    fields.push_back({"INSIDE", std::to_string(it.inside)});
+    fields.push_back({"TOTAL", std::to_string(model::sum_of(it.nodes).total())});
+    if (it.imbalance_permille) fields.push_back({"IMBALANCE_PERMILLE", std::to_string(*it.imbalance_permille)});
+    fields.push_back({"WARNINGS", std::to_string(it.warnings.size())});
+    log::event(it.warnings.empty() ? log::Level::info : log::Level::warning, log::kVerified,
+               "the memory of lease " + lease.id + ": " + model::verification_text(it) + amiss, fields);
+}
+
 }  // namespace
 
 /// The method handlers, which need the manager's private methods.
@@ -137,6 +151,8 @@ const sd_bus_vtable* Vtables::manager() {
                                  kAnybody),
         SD_BUS_METHOD_WITH_NAMES("Extend", "st", SD_BUS_PARAM(id) SD_BUS_PARAM(time_usec), "a{sv}", SD_BUS_PARAM(lease),
                                  method<&Manager::extend>, kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("Verify", "s", SD_BUS_PARAM(id), "a{sv}", SD_BUS_PARAM(verified),
+                                 method<&Manager::verify>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("Plan", "a{sv}", SD_BUS_PARAM(request), "a{sv}", SD_BUS_PARAM(placement),
                                  method<&Manager::plan>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("ListLeases", "", , "aa{sv}", SD_BUS_PARAM(leases), method<&Manager::list_leases>,
@@ -241,6 +257,7 @@ void Manager::lease_changed(const Lease* before, const Lease* after) {
                    "lease " + lease.id + (what.empty() ? " is whole again" : " is degraded: " + what),
                    lease_fields(lease));
     }
+    if (after != nullptr && before != nullptr && lease.verified.at != before->verified.at) log_verified(lease);
     answer_waits(lease.id, after);
 }
 

@@ -38,6 +38,25 @@ TEST(LeasesText, ShowsWhereAndSinceWhen) {
               "c1  active  root  0-3   1      2        -     1min 5s  -     llama-server -m m.gguf\n");
 }
 
+TEST(LeaseText, SaysWhereItsMemoryWasWhenItWasReady) {
+    auto lease = active_lease();
+    EXPECT_THAT(lease_text(to_dict(lease), kNow), Not(HasSubstr("verified")));
+    lease.verified = {.at = model::Micros(kNow - 61'000'000),
+                      .unknown = {},
+                      .nodes = {{1, {.anonymous = model::kGiB, .file = 0, .mapped = 0}}},
+                      .inside = model::kGiB,
+                      .imbalance_permille = {},
+                      .warnings = {"half of it is \x1b[31melsewhere"}};
+    const auto text = lease_text(to_dict(lease), kNow);
+    EXPECT_THAT(text, HasSubstr("1min 1s ago: 1G, 100 % of it on leased nodes (node 1: 1G); 1G anonymous, 0 of files"));
+    EXPECT_THAT(text, HasSubstr("amiss then"));
+    const auto list = leases_text({to_dict(lease)}, false, kNow, 0);
+    EXPECT_THAT(list, HasSubstr("c1 when it was ready: half of it is "));
+    EXPECT_THAT(list + text, Not(HasSubstr("\x1b")));
+    lease.state = model::LeaseState::ended;
+    EXPECT_THAT(leases_text({to_dict(lease)}, true, kNow, 0), Not(HasSubstr("when it was ready")));
+}
+
 TEST(LeasesText, ShowsGpusWhereThereAreSome) {
     auto lease = active_lease();
     lease.placement.gpus = {{.pci = "0000:81:00.0", .uuid = "GPU-a", .vendor = "nvidia", .name = "A100"},

@@ -75,8 +75,49 @@ TEST_F(SizingTest, ADraftModelCountsToo) {
     const auto draft = folder_.put("draft.gguf", test::small_model());
     const auto sizing = size({"-md", draft});
     ASSERT_TRUE(sizing);
-    EXPECT_EQ(sizing->beside, test::small_model().size());
+    const auto alone = size({"-c", "1024"});
+    const auto beside = size({"-c", "1024", "-md", draft});
+    ASSERT_TRUE(alone && beside);
+    EXPECT_EQ(beside->beside, alone->need.total()) << "its weights, cache and buffers, as if it were the main one";
+    EXPECT_THAT(beside->notes, Contains(HasSubstr("draft.gguf: 8K weights")));
+    EXPECT_EQ(size({"-c", "2048", "-md", draft})->beside, size({"-c", "2048"})->need.total());
+    EXPECT_LT(size({"-c", "1024", "-md", draft, "-ctkd", "q8_0"})->beside, beside->beside);
+    EXPECT_LT(size({"-c", "1024", "-md", draft, "-ngld", "all"})->beside, beside->beside);
+    EXPECT_EQ(size({"-c", "1024", "-ngl", "all", "-md", draft})->beside, beside->beside) << "a choice of its own";
+    EXPECT_EQ(size({"-c", "1024"}, {{"LLAMA_ARG_SPEC_DRAFT_MODEL", draft}})->beside, beside->beside);
+    EXPECT_FALSE(size({"-md", draft, "-ctvd", "q99"}));
     EXPECT_FALSE(size({"-md", folder_.path("missing.gguf")}));
+}
+
+TEST_F(SizingTest, WeightsThatAreKeptSeveralTimesCountThatOften) {
+    auto engine = policies::parse_engine(
+        "programs: [mirrored]\noptions:\n  numa: {flags: [--numa], copies: {mirror: 2, all: 3}}\n"
+        "  twice: {flags: [--twice], copies: {'*': 4}}\n  both: {env: BOTH, copies: {'1': 2}}\n",
+        "fork.yaml");
+    ASSERT_TRUE(engine) << engine.error().detail;
+    policies::Library library;
+    library.engines["fork"] = *engine;
+    const auto weights = [&](Argv words, const Env& env = {}) {
+        words.insert(words.begin(), "mirrored");
+        const auto sizing = size_model(library, file_, words, env, false);
+        EXPECT_TRUE(sizing) << sizing.error().detail;
+        return sizing ? sizing->need.weights : 0;
+    };
+    EXPECT_EQ(weights({}), 8192U);
+    EXPECT_EQ(weights({"--numa", "mirror"}), 2 * 8192U);
+    EXPECT_EQ(weights({"--numa", "distribute"}), 8192U);
+    EXPECT_EQ(weights({"--numa", "mirror", "--numa", "all"}), 3 * 8192U) << "the last one counts";
+    EXPECT_EQ(weights({"--numa", "mirror", "--twice"}), 4 * 8192U) << "the most";
+    EXPECT_EQ(weights({}, {{"BOTH", "1"}}), 2 * 8192U);
+    EXPECT_EQ(weights({}, {{"BOTH", "0"}}), 8192U);
+}
+
+TEST_F(SizingTest, WhatIsRepackedIsInMemoryOnce) {
+    EXPECT_EQ(size({"--no-repack"})->need.weights, size({})->need.weights);
+    const auto repacked =
+        size_model(shipped(), file_, {"/opt/ik_llama.cpp/build/bin/llama-server", "-m", file_, "-rtr"}, {}, false);
+    ASSERT_TRUE(repacked);
+    EXPECT_EQ(repacked->need.weights, 8192U);
 }
 
 TEST_F(SizingTest, WhatCannotBeUnderstoodIsNamed) {

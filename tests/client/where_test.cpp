@@ -193,6 +193,32 @@ TEST(Verdict, NamesALeasedNodeThatIsNotUsed) {  // CASES 31: only the first of a
                 Each(Field(&Judgement::fine, true)));
 }
 
+TEST(Verdict, LeavesToTheDaemonWhatItHasJudged) {
+    const auto found =
+        found_of({anonymous({{0, 9 * kGiB}, {3, kGiB / 2}}, "interleave:0-1"), of_file("/m.bin", {{3, kGiB / 2}})});
+    auto bounds = leased();
+    bounds.nodes_are_judged = true;
+    EXPECT_THAT(judge(found, bounds),
+                ElementsAre(amiss("/m.bin is file-mapped: 512M, on node 3; 100 % is outside of the lease")));
+}
+
+TEST(WhereText, SaysHowItWasWhenTheEngineWasReady) {
+    const auto found = found_of({anonymous({{0, kGiB}, {1, kGiB}})});
+    auto bounds = leased();
+    EXPECT_THAT(where_text(found, bounds, 0), Not(HasSubstr("ready")));
+    EXPECT_FALSE(to_dict(found, bounds).contains("verified"));
+    bounds.verified = {.at = model::Micros(1),
+                       .unknown = {},
+                       .nodes = {{0, {.anonymous = kGiB, .file = 0, .mapped = 0}}},
+                       .inside = kGiB,
+                       .imbalance_permille = {},
+                       .warnings = {"of its nodes 0-1, node 1 holds next to nothing"}};
+    EXPECT_THAT(where_text(found, bounds, 0),
+                AllOf(HasSubstr("when it was ready: 1G, 100 % of it on leased nodes (node 0: 1G)"),
+                      HasSubstr("amiss then: of its nodes 0-1, node 1 holds next to nothing")));
+    EXPECT_EQ(model::verification_from_dict(model::get_dict(to_dict(found, bounds), "verified")), bounds.verified);
+}
+
 TEST(Verdict, OfALittleMemorySaysNothingAboutItsBalance) {
     EXPECT_THAT(judge(found_of({anonymous({{0, 60 * kMiB}})}), interleaved()),
                 ElementsAre(fine("all 60M on node 0, as leased")));

@@ -199,6 +199,19 @@ TEST(Cgroup, ItsFactsAreReadFromItsFiles) {
     EXPECT_EQ(read_memory_by_node(root.root(), "cg", "/a/b").error().code, Errc::unsupported);
 }
 
+TEST(Cgroup, IsChargedForSharedMemoryAsForWhatNoFileHolds) {
+    const FakeRoot root{{"cg/a/memory.numa_stat",
+                         "anon N0=4096 N3=8192\nfile N0=1000 N3=0\nfile_mapped N0=500 N3=0\nshmem N0=300 N3=0\n"
+                         "pgfault N0=\nN5\n\nanon_thp N0=1 N9999=7\n"},
+                        {"cg/b/cgroup.procs", ""}};
+    const auto charged = read_charged(root.root(), "cg", "/a");
+    ASSERT_TRUE(charged);
+    EXPECT_EQ(*charged, (model::ChargedByNode{{0, {.anonymous = 4396, .file = 700, .mapped = 200}},
+                                              {3, {.anonymous = 8192, .file = 0, .mapped = 0}}}));
+    EXPECT_EQ(read_charged(root.root(), "cg", "/b").error().detail, "its cgroup /b has no memory.numa_stat");
+    EXPECT_EQ(read_charged(root.root(), "cg", "/gone").error().code, Errc::unsupported);
+}
+
 TEST(TrackingCgroup, IsPopulatedUntilItsLastProcessIsGone) {
     const auto root = Root::open("/");
     const auto cgroup2 = find_cgroup2(*root, proc());

@@ -138,12 +138,16 @@ TEST(Engine, ReadsOptions) {
 
 TEST(Engine, RefusesOptionsThatMakeNoSense) {
     EXPECT_EQ(engine_refusal("options:\n  t:\n    flag: [-t]\n"),
-              "e.yaml:3:5: unknown key 'flag'; allowed: flags, env, value, unset, insert, list, default, unmaps, only");
+              "e.yaml:3:5: unknown key 'flag'; allowed: flags, env, value, unset, insert, list, default, unmaps, "
+              "copies, only");
     EXPECT_THAT(engine_refusal("options: {t: {value: x}}\n"), HasSubstr("t: needs flags or env"));
     EXPECT_THAT(engine_refusal("options: {t: {flags: [t]}}\n"), HasSubstr("'t' is no flag"));
     EXPECT_THAT(engine_refusal("options: {t: {env: T, insert: yes}}\n"), HasSubstr("insert needs flags and a value"));
     EXPECT_THAT(engine_refusal("options: {t: {env: T, only: some}}\n"),
                 HasSubstr("only: must be one of part, whole, node, instance"));
+    EXPECT_THAT(engine_refusal("options: {t: {env: T, copies: [2]}}\n"), HasSubstr("copies: must be a map"));
+    EXPECT_THAT(engine_refusal("options: {t: {env: T, copies: {a: 0}}}\n"), HasSubstr("a: must be at least 1"));
+    EXPECT_THAT(engine_refusal("options: {t: {env: T, copies: {a: 65}}}\n"), HasSubstr("65"));
     EXPECT_THAT(engine_refusal("programs: [a]\nfolders: [x/y]\n"),
                 HasSubstr("e.yaml:2:10: folders: 'x/y' is not the name of one folder"));
     EXPECT_THAT(engine_refusal("folders: [x]\n"), HasSubstr("folders: needs programs"));

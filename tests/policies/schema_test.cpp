@@ -202,7 +202,7 @@ TEST(EditorSchema, AConfigurationThatSaysEverythingFits) {
         "{weight: 2, cores: 16, nodes: 1, gpus: 0, memory: 64G, hugepages: 8G, leases: 4, queued: 0, time: never,"
         " classes: [batch, gold], policies: [auto, ''], levers: [thp, hugepages]}";
     const auto text =
-        "defaults: {wait: 5min, class: gold}\ngroup: llm\nreserve: 1G\n"
+        "defaults: {wait: 5min, class: gold}\ngroup: llm\nreserve: 1G\novercommit: warn\n"
         "scheduling: {half-life: never, aging: 30min}\nclasses: {gold: {priority: 15, time: 12h}}\n"
         "limits: " +
         limits + "\ngroups: {lab: " + limits + "}\nusers: {'CORP\\bob': " + limits + "}\n";

@@ -39,6 +39,9 @@ TEST(SiteConfig, ReadsEveryKeyAndKeepsDefaultsForTheRest) {
     EXPECT_THAT(config.defaults, ElementsAre(Pair("wait", "5min")));
     EXPECT_EQ(config.group, "llm");
     EXPECT_EQ(config.reserve, model::kGiB);
+    EXPECT_FALSE(config.overcommit);
+    EXPECT_TRUE(accepted("overcommit: warn\n").overcommit);
+    EXPECT_FALSE(accepted("overcommit: refuse\n").overcommit);
     EXPECT_EQ(config.scheduling, model::Scheduling{});
     EXPECT_EQ(config.limits, SiteConfig{}.limits);
 }
@@ -127,9 +130,10 @@ TEST(SiteConfig, WhatLimitsDoesNotSayIsTheDefaultAndWhatAUserDoesNotSayIsNothing
 
 TEST(SiteConfig, NamesWhatIsWrongAndWhere) {
     const std::pair<std::string, const char*> cases[] = {
+        {"overcommit: maybe\n", "s:1:13: overcommit: must be one of refuse, warn"},
         {"reserve: 1X\n", "s:1:10: reserve: '1X' is not a size like 8G or 512M"},
         {"quota: 1\n",
-         "s:1:1: unknown key 'quota'; allowed: defaults, group, reserve, scheduling, classes, limits, "
+         "s:1:1: unknown key 'quota'; allowed: defaults, group, reserve, overcommit, scheduling, classes, limits, "
          "users, groups"},
         {"max-leases-per-user: 3\n", "s:1:1: unknown key 'max-leases-per-user'; allowed: "},
         {"max-queued-per-user: 3\n", "s:1:1: unknown key 'max-queued-per-user'; allowed: "},

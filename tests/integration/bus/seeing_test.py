@@ -74,6 +74,55 @@ class Seeing(bed.SessionCase):
         self.bed.start_daemon()
         self.assertEqual(self.watcher.lease(lease['id'])['use']['cpu_usec'], 500)
 
+    # ── Where its memory is ─────────────────────────────────────────────────────────────────────────────────────
+
+    def charge(self, lease, text):
+        self.bed.put(f'{bed.CGROUP2.lstrip("/")}{lease["confinement"]["cgroup"]}/memory.numa_stat', text)
+
+    def test_when_its_engine_is_ready_the_daemon_keeps_where_its_memory_is(self):
+        client = self.caller()
+        lease = client.active(cores='2', command='engine')
+        id = lease['id']
+        self.assertNotIn('verified', lease)
+        self.charge(lease, f'anon N0={300 << 20} N7={100 << 20}\nfile N0={9 << 20} N7=0\n'
+                           f'file_mapped N0={8 << 20} N7=0\nshmem N0={1 << 20} N7=0\n')
+        found = client.call('Verify', 's', id)[0]
+        self.assertEqual(found['nodes'], {'0': {'anonymous': 301 << 20, 'file': 8 << 20, 'file_mapped': 7 << 20},
+                                          '7': {'anonymous': 100 << 20, 'file': 0, 'file_mapped': 0}})
+        self.assertEqual((found['inside'], found['total']), (309 << 20, 409 << 20))
+        warning = '100M (24 %) is on node 7, outside of its nodes 0: 100M anonymous, 0 of files'
+        self.assertEqual(found['warnings'], [warning])
+        # What is asked again at once is not looked at again.
+        self.charge(lease, 'anon N0=1')
+        self.assertEqual(client.call('Verify', 's', id)[0], found)
+        self.assertEqual(json.loads(self.ctl('list', '--json').stdout)[0]['verified'], found)
+        self.assertIn(f'{id} when it was ready: {warning}\n', self.ctl('list').stdout)
+        shown = self.ctl('show', id).stdout
+        self.assertRegex(shown, r'verified +\d+s ago: 409M, 76 % of it on leased nodes \(node 0: 309M, node 7: 100M\)')
+        self.assertRegex(shown, r'amiss then +100M \(24 %\)')
+        line, = [it for it in self.bed.log.read_text().splitlines() if 'the memory of lease' in it]
+        for text in ('level=warning', f'lease={id}', f'inside={309 << 20}', f'total={409 << 20}', 'warnings=1', warning):
+            self.assertIn(text, line)
+        self.bed.daemon.kill()
+        self.bed.start_daemon()
+        self.assertEqual(self.watcher.lease(id)['verified'], found)
+
+    def test_where_its_memory_is_cannot_be_known_without_a_count(self):
+        client = self.caller()
+        lease = client.active(cores='1')
+        found = client.call('Verify', 's', lease['id'])[0]
+        cgroup = lease['confinement']['cgroup']
+        self.assertEqual((found['unknown'], found['nodes']), (f'its cgroup {cgroup} has no memory.numa_stat', {}))
+        self.assertIn(f'not known: its cgroup {cgroup}', self.ctl('show', lease['id']).stdout)
+
+    def test_only_its_holder_says_that_an_engine_is_ready(self):
+        lease = self.caller().active(cores='1')['id']
+        stranger = self.bed.connect(user=NOBODY, group=NOBODY, extra_groups=[])
+        with self.fails('Denied', 'org.numalease1.manage'):
+            stranger.call('Verify', 's', lease)
+        with self.fails('NoSuchLease'):
+            self.watcher.call('Verify', 's', 'c99')
+
     # ── What was ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def test_what_is_over_is_remembered_across_restarts(self):

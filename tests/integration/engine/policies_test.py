@@ -112,6 +112,9 @@ class Verified(Supervised):
         self.assertIn('this process stays to say where its memory is once it has loaded', process.err)
         self.assertNotIn('amiss', process.err)
         self.assertRegex(process.err, r'single-node: .*on node 0')
+        # The daemon has looked too, and keeps it.
+        lease, = self.leases()
+        self.assertIn(f'single-node: lease {lease["id"]}: {lease["verified"]["text"]}', process.err)
         self.assert_ends(process, signal.SIGTERM, 0)
 
     def test_what_is_no_server_is_looked_at_when_it_has_loaded(self):
@@ -132,6 +135,7 @@ class PerNode(Supervised):
         server = self.engine_below(process)
         whole, part = sorted(self.leases(), key=lambda lease: int(lease['id'][1:]))
         self.assertEqual(part['caller']['parent'], whole['id'])
+        self.assertIn(f'per-node: lease {whole["id"]}: {whole["verified"]["text"]}', process.err)
         self.assertEqual(environment_of(server)['NUMA_LEASE_ID'], part['id'])
         self.assertEqual(part['placement']['nodes'], '0')
         # What it needs is asked for once for each, not for all together.

@@ -135,6 +135,29 @@ start exec "$ctl" run --node 0,1 -- memhog -H -r1000000 160m membind 0
 freeze_main 163840
 show "$lease"
 says "amiss: of the leased nodes 0-1, node 1 holds next to nothing"
+says_not "when it was ready"
+echo "── and the daemon, told that it is ready, keeps that, shows it and logs it"
+idle="of its nodes 0-1, node 1 holds next to nothing"
+answer=$(busctl call org.numalease1 /org/numalease1 org.numalease1.Manager Verify s "$lease")
+echo "$answer"
+assert grep -qF "$idle" <<<"$answer"
+assert grep -qF "$lease when it was ready: $idle" <<<"$("$ctl" list)"
+json=$("$ctl" --json list)
+assert grep -q '"verified": {' <<<"$json"
+assert grep -qF "$idle" <<<"$json"
+show "$lease"
+says "when it was ready: 1[67][0-9](\.[0-9])?M, .* of it on leased nodes \(node 0: .*"
+says "amiss then: $idle"
+verified=8f7a3c1e5b2d4f60a9c4e8d17b3f6a0f
+logged() { journalctl --quiet --no-pager -o cat MESSAGE_ID=$verified LEASE="$lease" PRIORITY="$1"; }
+was_logged() { [[ $(logged 4) == *"$idle"* ]]; }
+wait_for 30 was_logged
+logged 4
+assert_eq "$(logged 6)" "" "without a warning"
+echo "── another user has no say in it, and the next daemon still knows"
+refute as_user alice busctl call org.numalease1 /org/numalease1 org.numalease1.Manager Verify s "$lease"
+systemctl restart numa-leased
+assert grep -qF "$lease when it was ready: $idle" <<<"$("$ctl" list)"
 end
 
 echo "── without a lease: memory away from its threads; another user sees none of it"

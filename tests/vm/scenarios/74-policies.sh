@@ -43,6 +43,24 @@ is_ready() {
 }
 has_said() { grep -q "$1" $log; }
 
+# verified LEASE: what the daemon found when its engine was ready: in the list, in the log of the run and in the journal,
+# all of it on the leased nodes and nothing amiss.
+verified() {
+    local json inside total
+    json=$("$ctl" --json show "$1")
+    assert grep -q '"verified": {' <<<"$json"
+    # Sorted and indented: its own members are two deeper than the lease's.
+    inside=$(awk '/^  "verified": \{/ { at = 1 } at && $1 == "\"inside\":" { sub(",", "", $2); print $2; exit }' <<<"$json")
+    total=$(awk '/^  "verified": \{/ { at = 1 } at && /^    "total":/ { sub(",", "", $2); print $2; exit }' <<<"$json")
+    echo "verified: $((inside >> 20)) of $((total >> 20)) MiB are on leased nodes"
+    assert_eq $((total >> 20 >= size)) 1 "MiB it is charged for: $((total >> 20)) with a model of $size"
+    assert_eq $((inside * 100 >= total * 99)) 1 "inside: $inside of $total"
+    assert grep -q '"warnings": \[\]' <<<"$json"
+    assert grep -q "lease $1: .* of it on leased nodes" $log
+    assert grep -q "the memory of lease $1: .* of it on leased nodes" <<<"$(journalctl --quiet --no-pager -o cat \
+        MESSAGE_ID=8f7a3c1e5b2d4f60a9c4e8d17b3f6a0f LEASE="$1")"
+}
+
 # start TYPE POLICY WORDS...: a server as a unit of that type, with `options` for its lease.
 options=()
 start() {
@@ -127,6 +145,7 @@ sum=$((got[0] + got[1] + got[2] + got[3]))
 assert_eq $((sum * 100 >= size * 90)) 1 "resident: $sum of $size MiB"
 # An even part would be a quarter: none has less than a tenth of that.
 for node in 0 1 2 3; do assert_eq $((got[node] * 40 >= size)) 1 "MiB of the model by node: ${got[*]}"; done
+verified "$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^NUMA_LEASE_ID=//p')"
 echo "── its unit is stopped: systemd tells every process, and the server ends in order"
 systemctl stop $unit
 over 0
@@ -160,6 +179,8 @@ for pid in "${pids[@]}"; do
 done
 assert_eq "$(sort -n <<<"${seen%$'\n'}" | tr -d '\n')" 0123 "a node each"
 assert_eq "$("$ctl" list | grep -c ' active ')" 5 "the whole lease, and one in it for each"
+# The whole one is verified: the first that was granted.
+verified "$("$ctl" list | awk '$2 == "active" { sub("c", "", $1); print $1 }' | sort -n | sed -n '1s/^/c/p')"
 echo "── one that dies ends the others, and its status is the unit's"
 kill -KILL "${pids[2]}"
 over 137
