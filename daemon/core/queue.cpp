@@ -336,36 +336,45 @@ void Stepper::serve_nested() {
 
 void Stepper::serve_queue() {
     serve_nested();
-    std::optional<Expected> reservation;
-    LeaseId first;
-    std::deque<Lease> failed;  // a request like one that has no room has none either
+    struct Reserved {
+        LeaseId id;
+        Expected expected;
+    };
+    std::optional<Reserved> first;      // nobody may make it start later
+    std::map<unsigned, Reserved> held;  // by uid: waits for its user's own limits, and its user may not either
+    std::deque<Lease> failed;           // a request like one that has no room has none either
     for (const auto& id : order_of(state_, observed_, now_.boot, kLookedAt)) {
         const Lease lease = std::as_const(state_.leases).at(id);
         if (std::ranges::any_of(failed, [&](const Lease& it) { return asks_the_same(it, lease); })) {
-            tell(id, "behind " + first);
+            tell(id, "behind " + first->id);
             continue;
         }
         auto choice = choose(lease);
-        if (choice && (!reservation || !delays(*reservation, std::as_const(state_.leases).at(first), *choice))) {
-            give(std::move(*choice));
-            continue;
-        }
+        const auto would_delay = [&](const Reserved& it) {
+            return delays(it.expected, std::as_const(state_.leases).at(it.id), *choice);
+        };
         if (choice) {
-            tell(id, "behind " + first + ", which it would delay" +
-                         (lease.request.time ? "" : "; with an end, --time, it might go before it"));
+            const auto own = held.find(lease.caller.uid);
+            const auto* before = first && would_delay(*first)                    ? &*first
+                                 : own != held.end() && would_delay(own->second) ? &own->second
+                                                                                 : nullptr;
+            if (before == nullptr)
+                give(std::move(*choice));
+            else
+                tell(id, "behind " + before->id + ", which it would delay" +
+                             (lease.request.time ? "" : "; with an end, --time, it might go before it"));
             continue;
         }
-        // What only the user's own limits are in the way of does not hold up others.
-        const bool own = choice.error().error.code == Errc::quota || held_back(lease);
-        if (!blocked(id, std::move(choice.error())) || own) continue;
-        if (!reservation) {
-            reservation = when(lease, {});
-            first = id;
+        if (!blocked(id, std::move(choice.error()))) continue;
+        if (held_back(lease)) {  // what only its user's limits are in the way of does not hold up others
+            if (!held.contains(lease.caller.uid)) held[lease.caller.uid] = {id, when(lease, {})};
+            continue;
         }
+        if (!first) first = Reserved{id, when(lease, {})};
         failed.push_front(lease);
         if (failed.size() > kRemembered) failed.pop_back();
     }
-    state_.first = first;
+    state_.first = first ? first->id : LeaseId();
 }
 
 /// Says why it waits; false where it does not wait any more.

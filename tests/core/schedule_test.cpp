@@ -153,7 +153,7 @@ TEST_F(Schedule, HugePagesThatAnotherLeaseLeavesNoRoomForAreWaitedFor) {
     memory.free = memory.total - 62 * kGiB;
     const auto waits = machine.acquire("cores=1 node=0 hugepages=2M=2G required=hugepages wait=forever", 2);
     EXPECT_EQ(state_of(waits), LeaseState::queued);
-    EXPECT_THAT(machine.lease(waits).in_the_way.front(), HasSubstr("hugepages: 2G asked on node 0, which has 1.8G"));
+    EXPECT_THAT(machine.lease(waits).in_the_way.front(), HasSubstr("hugepages: 2G asked on node 0, which has 1.7G"));
     EXPECT_THAT(estimate(waits), HasSubstr("when " + pages));
     EXPECT_TRUE(runs(machine.acquire("cores=1 node=1 hugepages=2M=1G required=hugepages wait=no", 3)));
 }

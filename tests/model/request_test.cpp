@@ -17,6 +17,7 @@ TEST(Request, EveryFieldComesBackFromItsText) {
     const std::vector<std::pair<std::string, std::string>> samples{{"policy", "single-node"},
                                                                    {"name", "llama"},
                                                                    {"grace", "2min"},
+                                                                   {"warn", "5s:USR1"},
                                                                    {"socket", "0-1"},
                                                                    {"node", "any:2"},
                                                                    {"node", "all"},
