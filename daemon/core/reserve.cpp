@@ -6,7 +6,6 @@
 
 namespace numalease::core {
 
-using model::Errc;
 using model::Lease;
 using model::LeaseId;
 using model::LeaseState;
