@@ -78,7 +78,8 @@ private:
     [[nodiscard]] const Lease& lease(std::size_t at) const { return state_.leases.at(state_.queue[at]); }
     [[nodiscard]] double used(unsigned uid) const {
         const auto found = usage_.find(uid);
-        return found == usage_.end() ? 0 : found->second / weight(uid);
+        const auto taken = taken_.find(uid);
+        return (found == usage_.end() ? 0 : found->second / weight(uid)) + (taken == taken_.end() ? 0 : taken->second);
     }
     [[nodiscard]] double weight(unsigned uid) const {
         const auto found = observed_.limits.find(uid);
@@ -91,19 +92,21 @@ private:
         for (auto& [priority, by_user] : classes_)
             for (const auto& [uid, waiting] : by_user) {
                 const auto served = state_.usage.find(uid);
-                const auto since =
-                    std::max(lease(waiting.front()).queued.boot, served == state_.usage.end() ? Micros(0) : served->second.served);
+                const auto since = std::max(lease(waiting.front()).queued.boot,
+                                            served == state_.usage.end() ? Micros(0) : served->second.served);
                 next.try_emplace(uid, since, &by_user);
             }
         std::vector<std::tuple<Micros, std::size_t, unsigned>> aged;
         for (const auto& [uid, it] : next)
-            if (now - it.first >= observed_.scheduling.aging) aged.emplace_back(it.first, (*it.second)[uid].front(), uid);
+            if (now - it.first >= observed_.scheduling.aging)
+                aged.emplace_back(it.first, (*it.second)[uid].front(), uid);
         std::ranges::sort(aged);
         for (const auto& [since, at, uid] : aged) take(*next.at(uid).second, uid);
     }
 
     void take(ByUser& by_user, unsigned uid) {
         auto& waiting = by_user[uid];
+        taken_[uid] += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(uid);
         out_.push_back(state_.queue[waiting.front()]);
         waiting.pop_front();
         if (waiting.empty()) by_user.erase(uid);
@@ -119,14 +122,11 @@ private:
         std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
         for (const auto& [uid, waiting] : by_user) turns.push({used(uid), waiting.front(), uid});
         while (!turns.empty() && out_.size() < most) {
-            auto turn = turns.top();
+            const auto uid = turns.top().uid;
             turns.pop();
-            const auto& waiting = by_user[turn.uid];
-            turn.used += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(turn.uid);
-            const bool more = waiting.size() > 1;
-            if (more) turn.next = waiting[1];
-            take(by_user, turn.uid);
-            if (more) turns.push(turn);
+            take(by_user, uid);
+            if (const auto more = by_user.find(uid); more != by_user.end())
+                turns.push({used(uid), more->second.front(), uid});
         }
     }
 
@@ -134,6 +134,7 @@ private:
     const Observed& observed_;
     std::map<unsigned, double> usage_;
     std::map<int, ByUser, std::greater<>> classes_;
+    std::map<unsigned, double> taken_;  ///< by uid: what is in `out_` already, for the weight
     std::vector<LeaseId> out_;
 };
 

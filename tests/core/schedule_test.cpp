@@ -105,6 +105,18 @@ TEST_F(Schedule, OneUsersHundredsDoNotBlockOthers) {
     EXPECT_EQ(order().at(1), other);
 }
 
+TEST_F(Schedule, WhoKeptTheTurnHasHadItAllTheSame) {
+    const auto holder = machine.acquire("node=all", 2);
+    const auto first = machine.acquire("node=0 wait=forever", 1);
+    const auto second = machine.acquire("node=1 wait=forever", 1);
+    const auto other = machine.acquire("node=1 wait=forever", 2);
+    pass(2_s);
+    machine.holder_gone(holder);
+    EXPECT_TRUE(runs(first));
+    EXPECT_TRUE(runs(other)) << "it has used a little, and user 1 has had a turn";
+    EXPECT_EQ(state_of(second), LeaseState::queued);
+}
+
 TEST_F(Schedule, WhoHasUsedMoreComesLaterAndUseIsForgotten) {
     machine.observed.scheduling.half_life = 3600_s;
     const auto greedy = machine.acquire("node=0", 1);
