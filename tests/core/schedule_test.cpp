@@ -117,6 +117,15 @@ TEST_F(Schedule, WhoKeptTheTurnHasHadItAllTheSame) {
     EXPECT_EQ(state_of(second), LeaseState::queued);
 }
 
+TEST_F(Schedule, WhoWasToldWhenToStartKeepsTheTurnOverARestart) {
+    machine.acquire("node=all time=1h", 1);
+    const auto told = machine.acquire("node=all wait=forever", 1);
+    const auto other = machine.acquire("node=0 wait=forever", 2);
+    EXPECT_THAT(order(), ElementsAre(told, other));
+    machine.restart();
+    EXPECT_THAT(order(), ElementsAre(told, other));
+}
+
 TEST_F(Schedule, WhoHasUsedMoreComesLaterAndUseIsForgotten) {
     machine.observed.scheduling.half_life = 3600_s;
     const auto greedy = machine.acquire("node=0", 1);
