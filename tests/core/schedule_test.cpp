@@ -217,6 +217,16 @@ TEST_F(Schedule, EveryLimitIsKept) {
     EXPECT_THAT(machine.last_refusal.detail, HasSubstr("no 'urgent' here; there are batch, normal, service"));
 }
 
+TEST_F(Schedule, ALeaseInsideAnotherIsOneMoreAndNothingElse) {
+    machine.observed.limits[1] = {.cores = 4, .leases = 2};
+    const auto outer = machine.acquire("node=0", 1);
+    EXPECT_TRUE(runs(machine.acquire("cores=4 share=yes", 1, outer))) << "of the cores that it has already";
+    EXPECT_EQ(machine.acquire("cores=1 share=yes wait=forever", 1, outer), "")
+        << "its own parent will not end before it";
+    EXPECT_EQ(machine.last_refusal.code, Errc::quota);
+    EXPECT_THAT(machine.last_refusal.detail, HasSubstr("leases: 1 asked, uid 1 has 2 already"));
+}
+
 TEST_F(Schedule, SoManyOfAUserMayWait) {
     machine.observed.limits[1].queued = 1;
     machine.acquire("node=0");
