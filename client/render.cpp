@@ -153,8 +153,8 @@ std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now,
     if (shown.empty()) return "no leases\n";
     const bool classes = std::ranges::any_of(shown, [](const Dict& lease) { return !class_text(lease).empty(); });
     // A column that few machines need.
-    const bool gpus = std::ranges::any_of(
-        shown, [](const Dict& lease) { return !gpus_of(get_dict(lease, "placement")).empty(); });
+    const bool gpus =
+        std::ranges::any_of(shown, [](const Dict& lease) { return !gpus_of(get_dict(lease, "placement")).empty(); });
     constexpr std::ptrdiff_t kGpus = 5;
     Table rows{{"ID", "STATE", "USER", "CPUS", "NODES", "THREADS", "BUSY", "SINCE", "LEFT"}};
     if (gpus) rows[0].insert(rows[0].begin() + kGpus, "GPUS");
@@ -235,6 +235,7 @@ std::string progress_line(const Dict& lease) {
     if (state == "preparing") return out + " (" + get_text(lease, "stage") + ')';
     auto why = joined(get_strings(lease, "in_the_way"));
     if (why.empty()) why = get_text(lease, "reason");
+    if (const auto turn = line_text(lease); !turn.empty()) why += (why.empty() ? "" : "; ") + turn;
     return why.empty() ? out : out + ": " + why;
 }
 

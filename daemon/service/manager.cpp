@@ -199,7 +199,8 @@ void Manager::grant(const Held& call, const model::Request& request, const std::
     if (!lease) return reply_error(call, {Errc::internal, "the lease ended while it was being made"});
     if ((*lease)->state == LeaseState::refused)
         return reply_error(call, {(*lease)->failure.value_or(Errc::not_now), (*lease)->reason});
-    reply_named_dict(call, outcome.lease, to_dict(**lease));
+    const bool waits = (*lease)->state == LeaseState::queued;  // and is told when its turn comes
+    reply_named_dict(call, outcome.lease, waits ? dict_of(**lease) : to_dict(**lease));
 }
 
 void Manager::join(const Held& call) {

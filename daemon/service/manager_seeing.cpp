@@ -19,6 +19,7 @@ namespace {
 constexpr std::uint32_t kMostHistory = 1000;
 constexpr std::size_t kMostAsked = 500;
 constexpr model::Micros kAskEvery{10'000'000};
+constexpr std::size_t kEstimated = 16;  ///< of those who wait: when, and not only which number
 
 }  // namespace
 
@@ -43,12 +44,36 @@ Result<void> check_asked(std::string_view text) {
     return {};
 }
 
+/// Of all who wait, by id. Worked out once for everybody who asks between two steps, and anew after a second.
+const std::map<model::LeaseId, core::Forecast>& Manager::forecasts() {
+    return forecasts_.get({}, now().boot, [this] {
+        const auto& state = parts_.state();
+        const auto at = now();
+        const auto observed = parts_.observer->observe(state, core::Tick{}, parts_.about().systemd);
+        std::map<model::LeaseId, core::Forecast> out;
+        for (auto& it : core::forecast(state, observed, at, kEstimated)) out[it.lease] = std::move(it);
+        std::size_t position = 0;
+        for (const auto& id : core::order_of(state, observed, at.boot)) {
+            position += 1;
+            out.try_emplace(id, core::Forecast{.lease = id, .position = position, .start = {}, .text = {}});
+        }
+        return out;
+    });
+}
+
 model::Dict Manager::dict_of(const Lease& lease) {
     auto out = to_dict(lease);
     if (auto use = parts_.uses->dict_of(lease); !use.empty()) out["use"] = std::move(use);
     if (lease.expires) {
         const auto left = std::max(*lease.expires - now().boot, model::Micros(0));
         out["left_usec"] = static_cast<std::uint64_t>(left.count());
+    }
+    if (lease.state == model::LeaseState::queued) {
+        const auto& all = forecasts();
+        if (const auto turn = all.find(lease.id); turn != all.end()) {
+            out["position"] = static_cast<std::uint64_t>(turn->second.position);
+            if (!turn->second.text.empty()) out["estimate"] = turn->second.text;
+        }
     }
     if (parts_.squatters != nullptr)
         if (const auto note = parts_.squatters->note_of(lease.id); !note.empty()) {
