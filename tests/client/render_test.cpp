@@ -43,8 +43,9 @@ TEST(LeasesText, ShowsGpusWhereThereAreSome) {
     lease.placement.gpus = {{.pci = "0000:81:00.0", .uuid = "GPU-a", .vendor = "nvidia", .name = "A100"},
                             {.pci = "0000:c1:00.0"}};
     EXPECT_EQ(leases_text({to_dict(lease)}, false, kNow, 0),
-              "ID  STATE   USER  CPUS  NODES  GPUS                        THREADS  SINCE    COMMAND\n"
-              "c1  active  root  0-3   1      0000:81:00.0, 0000:c1:00.0  2        1min 5s  llama-server -m m.gguf\n");
+              "ID  STATE   USER  CPUS  NODES  GPUS                        THREADS  BUSY  SINCE    LEFT  COMMAND\n"
+              "c1  active  root  0-3   1      0000:81:00.0, 0000:c1:00.0  2        -     1min 5s  -     "
+              "llama-server -m m.gguf\n");
     EXPECT_THAT(lease_text(to_dict(lease), kNow), HasSubstr("0000:81:00.0, A100, GPU-a\n"));
     EXPECT_THAT(lease_text(to_dict(lease), kNow), HasSubstr("0000:c1:00.0, -, -\n"));
     EXPECT_THAT(grant_lines(to_dict(lease)).at(0),
