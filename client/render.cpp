@@ -246,13 +246,10 @@ std::string progress_line(const Dict& lease) {
     const auto state = get_text(lease, "state");
     auto out = get_text(lease, "id") + " is " + state;
     if (state == "preparing") return out + " (" + get_text(lease, "stage") + ')';
-    if (const auto position = get_number(lease, "position"); position != 0)
-        out += ", number " + std::to_string(position) + " in line";
     auto why = joined(get_strings(lease, "in_the_way"));
     if (why.empty()) why = get_text(lease, "reason");
-    if (!why.empty()) out += ": " + why;
-    const auto estimate = get_text(lease, "estimate");
-    return estimate.empty() ? out : out + "; start: " + estimate;
+    if (const auto turn = line_text(lease); !turn.empty()) why += (why.empty() ? "" : "; ") + turn;
+    return why.empty() ? out : out + ": " + why;
 }
 
 /// Where the site says something: how the queue is served, and where limits are from.

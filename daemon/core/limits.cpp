@@ -147,14 +147,19 @@ bool Stepper::held_back(const Lease& lease) const {
 std::optional<NoPlace> Stepper::over_limit(const Lease& lease, const model::Placement& placement,
                                            const World& world) const {
     const auto& limits = limits_of(lease.caller.uid);
-    if (!lease.caller.parent.empty() || limits == model::Limits{.weight = limits.weight}) return std::nullopt;
+    if (limits == model::Limits{.weight = limits.weight}) return std::nullopt;
+    // What is inside a lease is that one's already, but for being one more.
+    const bool nested = !lease.caller.parent.empty();
     Held asked;
     asked.add(lease.request, placement);
     Held all = asked;
     std::vector<LeaseId> own;
     const auto count = [&](const Lease& other) {
-        if (other.caller.uid != lease.caller.uid || !other.caller.parent.empty() || other.id == lease.id) return;
-        all.add(other.request, other.placement);
+        if (other.caller.uid != lease.caller.uid || other.id == lease.id) return;
+        if (other.caller.parent.empty())
+            all.add(other.request, other.placement);
+        else
+            all.leases += 1;
         own.push_back(other.id);
     };
     for (const auto& [id, other] : state_.leases)
@@ -175,6 +180,7 @@ std::optional<NoPlace> Stepper::over_limit(const Lease& lease, const model::Plac
     };
     const auto plain = [](auto number) { return std::to_string(number); };
     check("leases", limits.leases, asked.leases, all.leases, plain);
+    if (nested) return out;
     check("cores", limits.cores, asked.cores, all.cores, plain);
     check("nodes", limits.nodes, asked.nodes, all.nodes, plain);
     check("gpus", limits.gpus, asked.gpus, all.gpus, plain);

@@ -20,6 +20,8 @@ constexpr std::string_view kRow = "row";
 constexpr std::string_view kCounter = "counter";
 constexpr std::string_view kNextId = "next_id";
 constexpr std::string_view kUsage = "usage";
+constexpr std::string_view kQueue = "queue";
+constexpr std::string_view kFirst = "first";
 
 /// The part of a lease that is kept: over is gone, and what blocks a queued one is derived anew. Without those that are
 /// just so in `other`, which are most.
@@ -106,6 +108,11 @@ void diff(std::vector<Record>& out, std::string_view type, const Map& from, cons
 std::vector<Record> changes(const State& from, const State& to) {
     std::vector<Record> out;
     if (from.next_id != to.next_id) out.push_back(counter_record(to));
+    if (from.first != to.first)
+        out.push_back({.type = std::string(kQueue),
+                       .key = std::string(kFirst),
+                       .gone = to.first.empty(),
+                       .body = to.first.empty() ? Dict{} : Dict{{"lease", to.first}}});
     diff(
         out, kLease, durable_leases(from, to), durable_leases(to, from), [](const auto& id) { return id; },
         [](const Lease& lease) { return model::journal_dict(lease); });
@@ -137,6 +144,8 @@ State replay(const std::vector<Record>& records, std::vector<std::string>& ignor
         };
         if (record.type == kCounter && record.key == kNextId) {
             state.next_id = std::max(state.next_id, get_number(record.body, "value", 1));
+        } else if (record.type == kQueue && record.key == kFirst) {
+            state.first = record.gone ? "" : get_text(record.body, "lease");
         } else if (record.type == kUsage) {
             const auto uid = model::parse_unsigned(record.key, "uid", std::numeric_limits<unsigned>::max());
             if (!uid)

@@ -78,7 +78,8 @@ private:
     [[nodiscard]] const Lease& lease(std::size_t at) const { return state_.leases.at(state_.queue[at]); }
     [[nodiscard]] double used(unsigned uid) const {
         const auto found = usage_.find(uid);
-        return found == usage_.end() ? 0 : found->second / weight(uid);
+        const auto taken = taken_.find(uid);
+        return (found == usage_.end() ? 0 : found->second / weight(uid)) + (taken == taken_.end() ? 0 : taken->second);
     }
     [[nodiscard]] double weight(unsigned uid) const {
         const auto found = observed_.limits.find(uid);
@@ -105,6 +106,7 @@ private:
 
     void take(ByUser& by_user, unsigned uid) {
         auto& waiting = by_user[uid];
+        taken_[uid] += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(uid);
         out_.push_back(state_.queue[waiting.front()]);
         waiting.pop_front();
         if (waiting.empty()) by_user.erase(uid);
@@ -128,14 +130,11 @@ private:
         std::priority_queue<Turn, std::vector<Turn>, std::greater<>> turns;
         for (const auto& [uid, waiting] : by_user) turns.push({used(uid), waiting.front(), uid});
         while (!turns.empty() && out_.size() < most) {
-            auto turn = turns.top();
+            const auto uid = turns.top().uid;
             turns.pop();
-            const auto& waiting = by_user[turn.uid];
-            turn.used += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(turn.uid);
-            const bool more = waiting.size() > 1;
-            if (more) turn.next = waiting[1];
-            take(by_user, turn.uid);
-            if (more) turns.push(turn);
+            take(by_user, uid);
+            if (const auto more = by_user.find(uid); more != by_user.end())
+                turns.push({used(uid), more->second.front(), uid});
         }
     }
 
@@ -143,6 +142,7 @@ private:
     const Observed& observed_;
     std::map<unsigned, double> usage_;
     std::map<int, ByUser, std::greater<>> classes_;
+    std::map<unsigned, double> taken_;  ///< by uid: what is in `out_` already, for the weight
     std::vector<LeaseId> out_;
 };
 

@@ -44,7 +44,7 @@ struct State {
     Leases leases;
     Ledger ledger;
     std::vector<model::LeaseId> queue;  ///< as they came; who is served first: order_of()
-    model::LeaseId first;               ///< who had the reservation: keeps its turn. Not journalled
+    model::LeaseId first;               ///< who had the reservation: keeps its turn
     std::map<unsigned, Usage> usage;    ///< by uid
     std::uint64_t next_id = 1;
     std::uint64_t next_op = 1;  ///< not journalled: operations do not survive a restart

@@ -199,7 +199,8 @@ void Manager::grant(const Held& call, const model::Request& request, const std::
     if (!lease) return reply_error(call, {Errc::internal, "the lease ended while it was being made"});
     if ((*lease)->state == LeaseState::refused)
         return reply_error(call, {(*lease)->failure.value_or(Errc::not_now), (*lease)->reason});
-    reply_named_dict(call, outcome.lease, dict_of(**lease));
+    const bool waits = (*lease)->state == LeaseState::queued;  // and is told when its turn comes
+    reply_named_dict(call, outcome.lease, waits ? dict_of(**lease) : to_dict(**lease));
 }
 
 void Manager::join(const Held& call) {
@@ -348,8 +349,7 @@ void Manager::list_leases(const Held& call) {
     for (const auto& [id, lease] : parts_.state().leases) leases.push_back(&lease);
     std::ranges::stable_sort(leases, {}, [](const Lease* it) { return it->queued.boot; });
     model::Value::Dicts out;
-    const auto waiting = line();
-    for (const auto* lease : leases) out.push_back(dict_of(*lease, waiting));
+    for (const auto* lease : leases) out.push_back(dict_of(*lease));
     reply_dicts(call, out);
 }
 

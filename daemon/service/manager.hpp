@@ -109,10 +109,10 @@ private:
     void as_owner(const Held& call, const model::LeaseId& id, Known next);
     void grant(const Held& call, const model::Request& request, const std::shared_ptr<Identity>& who);
     void pass_on(const Held& call, const model::LeaseId& id, const std::string& text, unsigned uid);
-    /// With what is not in the state: how busy it is, how long it has left, who was on its CPUs at the grant.
+    /// With what is not in the state: how busy it is, how long it has left, who was on its CPUs at the grant, when its
+    /// turn comes.
     [[nodiscard]] model::Dict dict_of(const model::Lease& lease);
-    [[nodiscard]] model::Dict dict_of(const model::Lease& lease, const std::map<model::LeaseId, core::Forecast>& line);
-    [[nodiscard]] std::map<model::LeaseId, core::Forecast> line(const model::LeaseId& only = {}) const;
+    [[nodiscard]] const std::map<model::LeaseId, core::Forecast>& forecasts();
     void lease_changed(const model::Lease* before, const model::Lease* after);
     static int on_waiter_gone(sd_bus_track* track, void* data);
     void answer_waits(const model::LeaseId& id, const model::Lease* lease);
@@ -127,6 +127,7 @@ private:
     std::map<unsigned, Turn> turns_;             ///< by uid
     std::map<unsigned, model::Micros> asked_;    ///< by uid, when last; boot clock
     Recent<std::monostate, std::vector<std::string>> rivals_{model::Micros(2'000'000)};  ///< a walk through /proc
+    Recent<std::monostate, std::map<model::LeaseId, core::Forecast>> forecasts_{model::Micros(1'000'000)};
     std::shared_ptr<int> token_ = std::make_shared<int>();  ///< held by every call that is being looked into
 };
 

@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint32_t kMostHistory = 1000;
 constexpr std::size_t kMostAsked = 500;
 constexpr model::Micros kAskEvery{10'000'000};
+constexpr std::size_t kEstimated = 16;  ///< of those who wait: when, and not only which number
 
 }  // namespace
 
@@ -44,41 +45,36 @@ Result<void> check_asked(std::string_view text) {
     return {};
 }
 
-/// The place of each who waits, and when the next ones start; or of `only` one.
-std::map<model::LeaseId, core::Forecast> Manager::line(const model::LeaseId& only) const {
-    constexpr std::size_t kForetold = 16;  // each is placed a few times
-    std::map<model::LeaseId, core::Forecast> out;
-    const auto& state = parts_.state();
-    if (state.queue.empty()) return out;
-    const auto observed = parts_.observer->observe(state, core::Tick{}, parts_.about().systemd);
-    const auto at = now();
-    std::size_t position = 0;
-    for (const auto& id : core::order_of(state, observed, at.boot)) {
-        ++position;
-        if (only.empty() || id == only)
+/// Of all who wait, by id. Worked out once for everybody who asks between two steps, and anew after a second.
+const std::map<model::LeaseId, core::Forecast>& Manager::forecasts() {
+    return forecasts_.get({}, now().boot, [this] {
+        const auto& state = parts_.state();
+        const auto at = now();
+        const auto observed = parts_.observer->observe(state, core::Tick{}, parts_.about().systemd);
+        std::map<model::LeaseId, core::Forecast> out;
+        for (auto& it : core::forecast(state, observed, at, kEstimated)) out[it.lease] = std::move(it);
+        std::size_t position = 0;
+        for (const auto& id : core::order_of(state, observed, at.boot)) {
+            position += 1;
             out.try_emplace(id, core::Forecast{.lease = id, .position = position, .start = {}, .text = {}});
-    }
-    if (!only.empty() && (out.empty() || out.begin()->second.position > kForetold)) return out;
-    for (auto& it : core::forecast(state, observed, at, kForetold))
-        if (only.empty() || it.lease == only) out[it.lease] = it;
-    return out;
+        }
+        return out;
+    });
 }
 
 model::Dict Manager::dict_of(const Lease& lease) {
-    if (lease.state != model::LeaseState::queued) return dict_of(lease, {});
-    return dict_of(lease, line(lease.id));
-}
-
-model::Dict Manager::dict_of(const Lease& lease, const std::map<model::LeaseId, core::Forecast>& line) {
     auto out = to_dict(lease);
-    if (const auto place = line.find(lease.id); place != line.end()) {
-        out["position"] = static_cast<std::uint64_t>(place->second.position);
-        if (!place->second.text.empty()) out["estimate"] = place->second.text;
-    }
     if (auto use = parts_.uses->dict_of(lease); !use.empty()) out["use"] = std::move(use);
     if (lease.expires) {
         const auto left = std::max(*lease.expires - now().boot, model::Micros(0));
         out["left_usec"] = static_cast<std::uint64_t>(left.count());
+    }
+    if (lease.state == model::LeaseState::queued) {
+        const auto& all = forecasts();
+        if (const auto turn = all.find(lease.id); turn != all.end()) {
+            out["position"] = static_cast<std::uint64_t>(turn->second.position);
+            if (!turn->second.text.empty()) out["estimate"] = turn->second.text;
+        }
     }
     if (parts_.squatters != nullptr)
         if (const auto note = parts_.squatters->note_of(lease.id); !note.empty()) {

@@ -209,6 +209,7 @@ const Lease* Manager::lease_at(const char* path) const {
 // ── After a step ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 void Manager::changed(const core::State& before, const core::State& after, const core::Input& input) {
+    forecasts_.clear();
     const auto in = [](const core::State& state, const model::LeaseId& id) -> const Lease* {
         const auto found = state.leases.find(id);
         return found == state.leases.end() ? nullptr : &found->second;

@@ -105,6 +105,27 @@ TEST_F(Schedule, OneUsersHundredsDoNotBlockOthers) {
     EXPECT_EQ(order().at(1), other);
 }
 
+TEST_F(Schedule, WhoKeptTheTurnHasHadItAllTheSame) {
+    const auto holder = machine.acquire("node=all", 2);
+    const auto first = machine.acquire("node=0 wait=forever", 1);
+    const auto second = machine.acquire("node=1 wait=forever", 1);
+    const auto other = machine.acquire("node=1 wait=forever", 2);
+    pass(2_s);
+    machine.holder_gone(holder);
+    EXPECT_TRUE(runs(first));
+    EXPECT_TRUE(runs(other)) << "it has used a little, and user 1 has had a turn";
+    EXPECT_EQ(state_of(second), LeaseState::queued);
+}
+
+TEST_F(Schedule, WhoWasToldWhenToStartKeepsTheTurnOverARestart) {
+    machine.acquire("node=all time=1h", 1);
+    const auto told = machine.acquire("node=all wait=forever", 1);
+    const auto other = machine.acquire("node=0 wait=forever", 2);
+    EXPECT_THAT(order(), ElementsAre(told, other));
+    machine.restart();
+    EXPECT_THAT(order(), ElementsAre(told, other));
+}
+
 TEST_F(Schedule, WhoHasUsedMoreComesLaterAndUseIsForgotten) {
     machine.observed.scheduling.half_life = 3600_s;
     const auto greedy = machine.acquire("node=0", 1);
@@ -206,6 +227,16 @@ TEST_F(Schedule, EveryLimitIsKept) {
     machine.observed.limits.clear();
     EXPECT_EQ(machine.acquire("class=urgent", 1), "");
     EXPECT_THAT(machine.last_refusal.detail, HasSubstr("no 'urgent' here; there are batch, normal, service"));
+}
+
+TEST_F(Schedule, ALeaseInsideAnotherIsOneMoreAndNothingElse) {
+    machine.observed.limits[1] = {.cores = 4, .leases = 2};
+    const auto outer = machine.acquire("node=0", 1);
+    EXPECT_TRUE(runs(machine.acquire("cores=4 share=yes", 1, outer))) << "of the cores that it has already";
+    EXPECT_EQ(machine.acquire("cores=1 share=yes wait=forever", 1, outer), "")
+        << "its own parent will not end before it";
+    EXPECT_EQ(machine.last_refusal.code, Errc::quota);
+    EXPECT_THAT(machine.last_refusal.detail, HasSubstr("leases: 1 asked, uid 1 has 2 already"));
 }
 
 TEST_F(Schedule, SoManyOfAUserMayWait) {

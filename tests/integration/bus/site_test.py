@@ -43,8 +43,8 @@ class Site(bed.Case):
         self.start(f'group: {self.group}\nlimits: {{leases: 1}}\n')
         first = self.client.active(cores='1', share='yes')
         second = self.connect()
-        with self.fails('Quota', self.user, '1 leases already'):
-            second.acquire(cores='1', share='yes')
+        with self.fails('Quota', f'uid {NOBODY} has 1 already'):
+            second.acquire(cores='1', share='yes', wait='no')
         for _ in range(2):  # root's are not bounded
             self.bed.connect().active(cores='1', share='yes')
         self.client.kill()
@@ -55,19 +55,19 @@ class Site(bed.Case):
         everybody = f'group: {self.group}\nlimits: {{leases: 0}}\n'
         of_group = everybody + f'groups: {{{self.group}: {{leases: 1}}, no-such-group: {{leases: 9}}}}\n'
         self.start(everybody)
-        with self.fails('Quota', '0 leases'):
+        with self.fails('Impossible', 'leases: 1 asked, 0 is the most'):
             self.client.acquire(cores='1')
         self.reload(of_group, 'the site configuration is in force')
-        self.client.active(cores='1')
-        with self.fails('Quota', '1 leases'):
-            self.client.acquire(cores='1')
+        self.client.active(cores='1', share='yes')
+        with self.fails('Quota', 'leases: ', '1 is the most'):
+            self.client.acquire(cores='1', share='yes', wait='no')  # inside the first: one more all the same
         self.reload(of_group + f'users: {{{self.user}: {{leases: 2}}, root: {{leases: 0}}}}\n',
                     'the site configuration is in force')
-        self.client.active(cores='1')
-        with self.fails('Quota', '2 leases'):
-            self.client.acquire(cores='1')
-        with self.fails('Quota', 'root', '0 leases'):
-            self.watcher.acquire(cores='1')
+        self.connect().active(cores='1', share='yes')
+        with self.fails('Quota', 'leases: ', '2 is the most'):
+            self.client.acquire(cores='1', share='yes', wait='no')
+        with self.fails('Impossible', 'leases: ', '0 is the most for uid 0'):
+            self.watcher.acquire(cores='1', share='yes')
 
     def test_a_wrong_file_at_the_start_leaves_the_defaults_and_says_so(self):
         self.start('group: other\nlimits: {leases: none}\n')
@@ -87,8 +87,8 @@ class Site(bed.Case):
         self.client.active(cores='1')
         self.reload(f'group: {self.group}\nlimits: {{leases: 2\n', 'the site configuration is not used')
         self.assertIn('level=error', self.bed.log.read_text())
-        with self.fails('Quota', '1 leases'):
-            self.client.acquire(cores='1')
+        with self.fails('Quota', 'leases: ', '1 is the most'):
+            self.client.acquire(cores='1', wait='no')
         degraded = [it for it in self.status()['degraded'] if 'configuration' in it]
         self.assertIn(f'{self.file}:3:1: ', degraded[0])
         self.assertIn('the former stays in force', degraded[0])

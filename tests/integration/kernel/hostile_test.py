@@ -224,7 +224,8 @@ class Others(Case):
     def test_quotas_of_a_user(self):
         for _ in range(2):
             self.run_user('--share', '--cores', '1')
-        self.assert_failure(self.ctl('run', '--share', '--cores', '1', '--no-wait', '--', 'true', prefix=NOBODY), 77, 'leases')
+        self.assert_failure(self.ctl('run', '--no-wait', '--share', '--cores', '1', '--', 'true', prefix=NOBODY), 77,
+                            'leases')
 
     def run_user(self, *options):
         process = self.start([*NOBODY, *self.words('run', *options, '--', 'sh', '-c', 'echo up; exec sleep 1000')])

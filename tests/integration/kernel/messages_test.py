@@ -123,7 +123,7 @@ class Queue(Case):
     def test_who_waits_starts_when_the_room_is_free(self):
         first = self.run_lease()
         second = self.start(self.words('run', '--wait=forever', '--', 'echo', 'started'))
-        second.expect_said('c2 is queued, number 1 in line: ')
+        second.expect_said('c2 is queued: ')
         self.assertIn('c1', second.err)
         self.assertEqual(self.json('show', 'c2')['state'], 'queued')
         self.assertIn('c1', ' '.join(self.json('show', 'c2')['in_the_way']))

@@ -41,7 +41,7 @@ assert_eq $rc 75 "the second, not waiting"
 assert grep -Eq 'available: node 1 [0-9.]+M of' <<<"$message"
 "$ctl" run --node 1 --share --wait=5min -- "${command[@]}" >/run/room.second 2>&1 &
 second=$!
-wait_for 30 grep -q 'is queued.*: no room now' /run/room.second
+wait_for 30 grep -q 'is queued: no room now' /run/room.second
 assert kill -0 $first
 assert wait $first
 assert wait $second
