@@ -104,9 +104,14 @@ private:
         for (const auto& [since, at, uid] : aged) take(*next.at(uid).second, uid);
     }
 
+    void charge(std::size_t at) {
+        const auto uid = lease(at).caller.uid;
+        taken_[uid] += nodes_asked(lease(at).request, observed_.topology) * kCredit / weight(uid);
+    }
+
     void take(ByUser& by_user, unsigned uid) {
         auto& waiting = by_user[uid];
-        taken_[uid] += nodes_asked(lease(waiting.front()).request, observed_.topology) * kCredit / weight(uid);
+        charge(waiting.front());
         out_.push_back(state_.queue[waiting.front()]);
         waiting.pop_front();
         if (waiting.empty()) by_user.erase(uid);
@@ -118,6 +123,7 @@ private:
             const auto at =
                 std::ranges::find_if(waiting, [&](std::size_t it) { return state_.queue[it] == state_.first; });
             if (at == waiting.end()) continue;
+            charge(*at);
             out_.push_back(state_.first);
             waiting.erase(at);
             if (waiting.empty()) by_user.erase(uid);
