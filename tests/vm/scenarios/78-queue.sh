@@ -37,9 +37,12 @@ is_state() { [[ $(state_of "$1") == "$2" ]]; }
 # number ID KEY: of the lease, as it is now. past ID KEY: of the history.
 number() { "$ctl" --json show "$1" | sed -n "s/^ *\"$2\": \([0-9]*\),*$/\1/p" | head -n 1; }
 past() {
-    "$ctl" --json history | python3 -c '
-import json, sys
-print(next(it[sys.argv[2]] for it in json.load(sys.stdin) if it["id"] == sys.argv[1]))' "$1" "$2"
+    "$ctl" --json history | awk -v id="$1" -v key="$2" '
+        /^  \{/ { found = ""; ours = 0 }
+        { line = $0; sub(/^ *"[a-z_]+": "?/, "", line); sub(/"?,?$/, "", line) }
+        $1 == "\"" key "\":" { found = line }
+        $1 == "\"id\":" && line == id { ours = 1 }
+        /^  \}/ && ours { print found; exit }'
 }
 # in_line ID TEXT: what `list` says of its turn.
 in_line() { grep -q "^$1 waits: $2" <("$ctl" list); }
