@@ -60,7 +60,9 @@ class Order {
 public:
     Order(const State& state, const Observed& observed, Micros now)
         : state_(state), observed_(observed), usage_(usage_by_user(state, observed, now)) {
-        for (std::size_t at = 0; at < state.queue.size(); ++at)
+        leases_.reserve(state.queue.size());
+        for (const auto& id : state.queue) leases_.push_back(&state.leases.at(id));
+        for (std::size_t at = 0; at < leases_.size(); ++at)
             if (lease(at).caller.parent.empty())
                 classes_[priority_of(lease(at).request, observed.scheduling)][lease(at).caller.uid].push_back(at);
         take_aged(now);
@@ -75,7 +77,7 @@ public:
 private:
     using ByUser = std::map<unsigned, std::deque<std::size_t>>;
 
-    [[nodiscard]] const Lease& lease(std::size_t at) const { return state_.leases.at(state_.queue[at]); }
+    [[nodiscard]] const Lease& lease(std::size_t at) const { return *leases_[at]; }
     [[nodiscard]] double used(unsigned uid) const {
         const auto found = usage_.find(uid);
         const auto taken = taken_.find(uid);
@@ -146,6 +148,7 @@ private:
 
     const State& state_;
     const Observed& observed_;
+    std::vector<const Lease*> leases_;  ///< in the order of the queue
     std::map<unsigned, double> usage_;
     std::map<int, ByUser, std::greater<>> classes_;
     std::map<unsigned, double> taken_;  ///< by uid: what is in `out_` already, for the weight

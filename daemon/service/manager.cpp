@@ -199,7 +199,10 @@ void Manager::grant(const Held& call, const model::Request& request, const std::
     if (!lease) return reply_error(call, {Errc::internal, "the lease ended while it was being made"});
     if ((*lease)->state == LeaseState::refused)
         return reply_error(call, {(*lease)->failure.value_or(Errc::not_now), (*lease)->reason});
-    const bool waits = (*lease)->state == LeaseState::queued;  // and is told when its turn comes
+    // Who waits is told when its turn comes; in a long queue it is not near, and everybody would be looked at each
+    // time.
+    constexpr std::size_t kLong = 256;
+    const bool waits = (*lease)->state == LeaseState::queued && parts_.state().queue.size() <= kLong;
     reply_named_dict(call, outcome.lease, waits ? dict_of(**lease) : to_dict(**lease));
 }
 

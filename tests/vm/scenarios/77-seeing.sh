@@ -71,7 +71,7 @@ as_user bob "$ctl" top --once | tee /run/seeing.top
 assert grep -Eq "^$id +alice +active +1 " /run/seeing.top
 refute grep -Eq '.{81}' /run/seeing.top
 (sleep 5 && printf q) | ssh -tt bob@localhost "$ctl top --interval 1s" >/run/seeing.top 2>&1
-assert grep -q $'^\e\[?1049h' /run/seeing.top
+assert grep -q $'\e\[?1049h' /run/seeing.top
 assert grep -q $'\e\[?1049l' /run/seeing.top
 (sleep 1000 & echo $! >/run/seeing.sleep; wait) | ssh -tt bob@localhost "$ctl top --interval 1s" >/run/seeing.top 2>&1 &
 wait_for 30 pgrep -u bob -fx "$ctl top --interval 1s"
