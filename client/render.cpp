@@ -252,6 +252,8 @@ std::string progress_line(const Dict& lease) {
     return why.empty() ? out : out + ": " + why;
 }
 
+namespace {
+
 /// Where the site says something: how the queue is served, and where limits are from.
 std::string configuration_text(const Dict& status) {
     const auto file = get_text(status, "configuration");
@@ -271,6 +273,8 @@ std::string configuration_text(const Dict& status) {
                      shown + "; limits: from " + file) +
            '\n';
 }
+
+}  // namespace
 
 std::string status_text(const Dict& status, const Value::Dicts& leases, const Value::Dicts& knobs, std::uint64_t now,
                         std::size_t width) {

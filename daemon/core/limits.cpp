@@ -11,7 +11,6 @@ using model::Errc;
 using model::Error;
 using model::Lease;
 using model::LeaseId;
-using model::LeaseState;
 
 namespace {
 

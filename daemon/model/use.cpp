@@ -1,5 +1,7 @@
 #include "model/use.hpp"
 
+#include <cmath>
+
 namespace numalease::model {
 
 namespace {
@@ -37,7 +39,7 @@ std::optional<std::uint64_t> busy_permille(Micros cpu, Micros elapsed, unsigned 
     constexpr double kPermille = 1000;
     if (elapsed.count() <= 0 || cpus == 0) return std::nullopt;
     const auto share = static_cast<double>(cpu.count()) / (static_cast<double>(elapsed.count()) * cpus);
-    return static_cast<std::uint64_t>(share * kPermille + 0.5);
+    return static_cast<std::uint64_t>(std::llround(share * kPermille));
 }
 
 }  // namespace numalease::model
