@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <map>
 #include <optional>
 
@@ -45,16 +44,6 @@ std::optional<Stat> read_stat(const Root& proc_root, int pid, int tid) {
                 .cpu = number(kCpu)};
 }
 
-std::vector<int> numbers(const Root& root, const std::string& path) {
-    std::vector<int> out;
-    for (const auto& name : root.list(path)) {
-        int number = 0;
-        const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (bad == std::errc() && end == name.data() + name.size()) out.push_back(number);
-    }
-    return out;
-}
-
 void describe(const Root& proc_root, BusyProcess& process) {
     const auto folder = std::to_string(process.pid);
     struct stat facts{};
@@ -68,9 +57,9 @@ void describe(const Root& proc_root, BusyProcess& process) {
 
 ThreadTimes read_thread_times(const Root& proc_root) {
     ThreadTimes out;
-    for (const int pid : numbers(proc_root, "")) {
+    for (const int pid : proc_root.numbers("")) {
         if (pid == ::getpid()) continue;
-        for (const int tid : numbers(proc_root, std::to_string(pid) + "/task")) {
+        for (const int tid : proc_root.numbers(std::to_string(pid) + "/task")) {
             const auto stat = read_stat(proc_root, pid, tid);
             if (!stat) continue;
             if ((stat->flags & kKernelThread) != 0) break;

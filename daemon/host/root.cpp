@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -138,6 +139,16 @@ std::vector<std::string> Root::list(std::string_view path) const {
     }
     std::sort(names.begin(), names.end());
     return names;
+}
+
+std::vector<int> Root::numbers(std::string_view path) const {
+    std::vector<int> out;
+    for (const auto& name : list(path)) {
+        int number = 0;
+        const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (bad == std::errc() && end == name.data() + name.size()) out.push_back(number);
+    }
+    return out;
 }
 
 std::string Root::link_name(std::string_view path) const {

@@ -53,6 +53,8 @@ public:
     [[nodiscard]] bool exists(std::string_view path) const;
     /// Names in a directory, sorted; empty where there is none.
     [[nodiscard]] std::vector<std::string> list(std::string_view path) const;
+    /// Those of them that are numbers: processes, threads.
+    [[nodiscard]] std::vector<int> numbers(std::string_view path) const;
     /// The last component of what a link points to: "nvidia" of a device's driver. Empty where there is no link.
     [[nodiscard]] std::string link_name(std::string_view path) const;
     /// True where this root is the running system's own "/", not a fake or dumped tree.

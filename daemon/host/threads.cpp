@@ -23,16 +23,6 @@ std::string task_path(int pid, int tid, std::string_view file) {
     return std::to_string(pid) + "/task/" + std::to_string(tid) + '/' + std::string(file);
 }
 
-std::vector<int> numbers(const Root& root, const std::string& path) {
-    std::vector<int> out;
-    for (const auto& name : root.list(path)) {
-        int number = 0;
-        const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (bad == std::errc() && end == name.data() + name.size()) out.push_back(number);
-    }
-    return out;
-}
-
 model::CpuSet read_mask(const Root& proc_root, int pid, int tid) {
     constexpr std::string_view kName = "Cpus_allowed_list:";
     const auto text = proc_root.read(task_path(pid, tid, "status"));
@@ -106,11 +96,11 @@ bool loses_thread_masks(const Root& root) {
 ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
     ThreadMasks out;
     Cpusets cpusets(root, cgroup2);
-    for (const int pid : numbers(proc_root, "")) {
+    for (const int pid : proc_root.numbers("")) {
         const auto cgroup = read_cgroup(proc_root, pid);
         if (!cgroup || *cgroup == "/") continue;  // kernel threads, and what no controller moves
         const auto& all = cpusets.of(*cgroup);
-        for (const int tid : numbers(proc_root, std::to_string(pid) + "/task")) {
+        for (const int tid : proc_root.numbers(std::to_string(pid) + "/task")) {
             auto cpus = read_mask(proc_root, pid, tid);
             if (cpus.empty() || cpus == all || !all.covers(cpus)) continue;
             const auto start = read_start_time(proc_root, tid);
@@ -128,7 +118,7 @@ std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const 
                                                         const std::string& cgroup2) {
     std::vector<model::ThreadMask> out;
     const auto all = Cpusets(root, cgroup2).of("");
-    for (const int pid : numbers(proc_root, "")) {
+    for (const int pid : proc_root.numbers("")) {
         const auto flags = read_flags(proc_root, pid);
         if ((flags & kKernelThread) == 0 || (flags & kBound) != 0) continue;
         auto cpus = read_mask(proc_root, pid, pid);
@@ -166,7 +156,7 @@ std::vector<model::ThreadMask> restore_thread_masks(const Root& root, const Root
 
 std::map<std::string, unsigned> kernel_threads_on(const Root& proc_root, const model::CpuSet& cpus) {
     std::map<std::string, unsigned> out;
-    for (const int pid : numbers(proc_root, "")) {
+    for (const int pid : proc_root.numbers("")) {
         if ((read_flags(proc_root, pid) & kKernelThread) == 0 || !read_mask(proc_root, pid, pid).intersects(cpus))
             continue;
         const auto comm = proc_root.read(std::to_string(pid) + "/comm");

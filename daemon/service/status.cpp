@@ -43,9 +43,8 @@ void add_row(model::Dict& out, const core::Row& row) {
 
 std::vector<std::string> running_rivals(const host::Root& proc) {
     std::set<std::string> found;
-    for (const auto& name : proc.list(".")) {
-        if (!std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; })) continue;
-        const auto comm = proc.read(name + "/comm");
+    for (const int pid : proc.numbers(".")) {
+        const auto comm = proc.read(std::to_string(pid) + "/comm");
         if (!comm) continue;
         const auto program = model::trim(*comm);
         if (std::ranges::find(kRivals, program) != kRivals.end()) found.emplace(program);
