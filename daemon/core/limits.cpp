@@ -134,11 +134,22 @@ std::optional<Error> Stepper::queue_refusal(const Lease& lease) const {
 bool Stepper::held_back(const Lease& lease) const {
     const auto& limits = limits_of(lease.caller.uid);
     if (limits == model::Limits{.weight = limits.weight}) return false;
-    World alone{.over = {}, .beside = {}, .explain = false};
-    for (const auto& [id, other] : state_.leases)
-        if (model::occupies(other.state) && other.caller.uid != lease.caller.uid) alone.over.insert(id);
-    const auto choice = choose(lease, alone);
+    const auto choice = choose(lease, without([&](const Lease& it) { return it.caller.uid != lease.caller.uid; }));
     return !choice && choice.error().error.code == Errc::quota;
+}
+
+/// A limit that the request passes even if nobody had anything: waiting would not bring it.
+std::optional<Error> Stepper::never(const Lease& lease) const {
+    auto choice = choose(lease, without([](const Lease&) { return true; }));
+    if (choice || choice.error().error.code != Errc::impossible) return std::nullopt;
+    return std::move(choice.error().error);
+}
+
+World Stepper::without(const std::function<bool(const Lease&)>& gone) const {
+    World out{.over = {}, .beside = {}, .explain = false};
+    for (const auto& [id, lease] : state_.leases)
+        if (model::occupies(lease.state) && gone(lease)) out.over.insert(id);
+    return out;
 }
 
 /// Whether the placement is too much beside what the user has. `quota` where it can be had when some of that has ended,

@@ -15,6 +15,7 @@ using model::LeaseState;
 namespace {
 
 constexpr model::Micros kQueueRetry{1'000'000};
+constexpr std::size_t kOrdered = 1024;
 constexpr std::size_t kLookedAt = 64;   ///< of those who wait, for room beside the first
 constexpr std::size_t kRemembered = 8;  ///< kinds of requests that have no room
 
@@ -132,6 +133,12 @@ void Stepper::operator()(const Acquire& input) {
     }
     std::optional<NoPlace> why;
     if (!choice) why = std::move(choice.error());
+    if (why && may_wait(*why))
+        if (auto refusal = never(lease)) {
+            acquired_.clear();
+            refusal_ = std::move(refusal);
+            return;
+        }
     bool told = false;
     if (others_wait && (!why || may_wait(*why))) {
         // Whether it goes before those who wait, or beside them, is for the queue to say: tried on a copy, since what
@@ -342,19 +349,26 @@ void Stepper::serve_queue() {
     };
     std::optional<Reserved> first;      // nobody may make it start later
     std::map<unsigned, Reserved> held;  // by uid: waits for its user's own limits, and its user may not either
-    std::deque<Lease> failed;           // a request like one that has no room has none either
-    for (const auto& id : order_of(state_, observed_, now_.boot, kLookedAt)) {
+    std::map<unsigned, std::size_t> looked_at_held;  // by uid: these must not use up the looks at others
+    std::deque<std::pair<Lease, LeaseId>> failed;    // a request like one that has no room has none either
+    std::size_t looked = 0;
+    for (const auto& id : order_of(state_, observed_, now_.boot, kOrdered)) {
+        if (looked == kLookedAt) break;
         const Lease lease = std::as_const(state_.leases).at(id);
-        if (std::ranges::any_of(failed, [&](const Lease& it) { return asks_the_same(it, lease); })) {
-            tell(id, "behind " + first->id);
+        const auto uid = lease.caller.uid;
+        const auto like = std::ranges::find_if(failed, [&](const auto& it) { return asks_the_same(it.first, lease); });
+        if (like != failed.end()) {
+            tell(id, "behind " + like->second);
             continue;
         }
+        if (looked_at_held[uid] == kRemembered) continue;
         auto choice = choose(lease);
         const auto would_delay = [&](const Reserved& it) {
             return delays(it.expected, std::as_const(state_.leases).at(it.id), *choice);
         };
         if (choice) {
-            const auto own = held.find(lease.caller.uid);
+            ++looked;
+            const auto own = held.find(uid);
             const auto* before = first && would_delay(*first)                    ? &*first
                                  : own != held.end() && would_delay(own->second) ? &own->second
                                                                                  : nullptr;
@@ -366,13 +380,15 @@ void Stepper::serve_queue() {
             continue;
         }
         if (!blocked(id, std::move(choice.error()))) continue;
+        failed.emplace_front(lease, id);
+        if (failed.size() > kRemembered) failed.pop_back();
         if (held_back(lease)) {  // what only its user's limits are in the way of does not hold up others
-            if (!held.contains(lease.caller.uid)) held[lease.caller.uid] = {id, when(lease, {})};
+            ++looked_at_held[uid];
+            if (!held.contains(uid)) held[uid] = {id, when(lease, {})};
             continue;
         }
+        ++looked;
         if (!first) first = Reserved{id, when(lease, {})};
-        failed.push_front(lease);
-        if (failed.size() > kRemembered) failed.pop_back();
     }
     state_.first = first ? first->id : LeaseId();
 }

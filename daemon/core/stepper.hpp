@@ -216,6 +216,8 @@ private:
     std::optional<model::Error> limit_refusal(model::Lease& lease) const;
     std::optional<model::Error> queue_refusal(const model::Lease& lease) const;
     bool held_back(const model::Lease& lease) const;
+    std::optional<model::Error> never(const model::Lease& lease) const;
+    World without(const std::function<bool(const model::Lease&)>& gone) const;
     // levers.cpp
     std::optional<NoPlace> no_room_for_pages(const model::Lease& lease, const model::Placement& placement,
                                              const World& world) const;

@@ -194,6 +194,23 @@ TEST_F(Schedule, WhatOnlyTheUsersOwnLimitHoldsBackHoldsUpNobody) {
     EXPECT_TRUE(runs(second));
 }
 
+TEST_F(Schedule, HoweverManyAUsersLimitHoldsBackOthersAreLookedAt) {
+    machine.observed.limits[1].leases = 1;
+    machine.acquire("cores=1 node=0 class=service", 1);
+    // No two alike, so that nothing is passed over for being like another.
+    for (int i = 0; i < 80; ++i)
+        machine.acquire("cores=1 class=service wait=forever memory=" + std::to_string(i + 1) + "M", 1);
+    EXPECT_TRUE(runs(machine.acquire("cores=1 class=batch wait=no", 2)));
+}
+
+TEST_F(Schedule, WhatALimitNeverAllowsDoesNotWait) {
+    machine.acquire("node=all", 2);
+    machine.observed.limits[1].cores = 2;
+    EXPECT_EQ(machine.acquire("cores=3 wait=forever", 1), "");
+    EXPECT_EQ(machine.last_refusal.code, Errc::impossible);
+    EXPECT_THAT(machine.last_refusal.detail, HasSubstr("cores: 3 asked, 2 is the most for uid 1"));
+}
+
 TEST_F(Schedule, EveryLimitIsKept) {
     struct Row {
         const char* name;
