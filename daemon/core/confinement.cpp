@@ -75,7 +75,7 @@ std::optional<model::Bytes> Stepper::memory_limit(const Lease& lease) const {
         const auto memory = observed_.memory.find(node);
         if (memory == observed_.memory.end()) return std::nullopt;
         auto room = less(memory->second.free + memory->second.clean_cache, observed_.reserve);
-        for (const auto& [id, other] : state_.leases) {
+        for (const auto& [id, other] : state_.leases.begun()) {
             if (id == lease.id || !model::occupies(other.state) || !other.caller.parent.empty()) continue;
             const auto promised = outstanding(other, observed_);
             if (const auto part = promised.find(node); part != promised.end()) room = less(room, part->second);
@@ -150,7 +150,7 @@ void Stepper::start_new_run(model::Caller& caller) {
     }
     if (caller.invocation.empty()) return;
     const auto unit = system_service(caller.cgroup);
-    for (const auto& id : state_.leases.where([](const Lease& it) { return !model::is_over(it.state); })) {
+    for (const auto& id : state_.leases.begun_where([](const Lease& it) { return !model::is_over(it.state); })) {
         const auto& other = std::as_const(state_.leases).at(id);
         const auto& it = other.confinement;
         if (it.kind != ConfinementKind::unit || !it.whole_unit || it.unit != unit || other.caller.invocation.empty() ||

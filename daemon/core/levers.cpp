@@ -178,7 +178,7 @@ std::optional<NoPlace> Stepper::no_room_for_pages(const model::Lease& lease, con
             taken += promised;
             if (pages + promised > 0) holders.push_back(other.id);
         };
-        for (const auto& [id, other] : state_.leases)
+        for (const auto& [id, other] : state_.leases.begun())
             if (model::occupies(other.state)) look(other);
         for (const auto* other : world.beside)
             if (!world.over.contains(other->id)) {

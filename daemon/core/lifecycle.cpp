@@ -61,7 +61,7 @@ bool Stepper::stage_is_done(const Lease& lease) const {
 const Lease* Stepper::unit_owner(const Lease& lease) const {
     const auto wanted = choose_confinement(lease, observed_.systemd);
     if (!model::is_unit(wanted.kind)) return nullptr;
-    for (const auto& [id, other] : state_.leases)
+    for (const auto& [id, other] : state_.leases.begun())
         if (id != lease.id && !model::is_over(other.state) && other.confinement.kind == wanted.kind &&
             other.confinement.unit == wanted.unit)
             return &other;
@@ -175,7 +175,7 @@ void Stepper::let_everything_go(const Lease& lease) {
 
 bool Stepper::finish_endings() {
     bool changed = false;
-    for (const auto& id : state_.leases.where([](const Lease& it) { return it.state == LeaseState::ending; })) {
+    for (const auto& id : state_.leases.begun_where([](const Lease& it) { return it.state == LeaseState::ending; })) {
         const auto settles = [&](const auto& item) { return item.second.settling.contains(id); };
         const auto owns = [&](const auto& op) { return op.second == id; };
         if (std::ranges::any_of(state_.ledger, settles) || std::ranges::any_of(state_.lease_ops, owns)) continue;
@@ -309,7 +309,7 @@ std::uint64_t Stepper::lease_op(const model::LeaseId& id) {
 void Stepper::drop_old_ended() {
     constexpr std::size_t kKept = 64;
     std::vector<std::pair<model::Micros, model::LeaseId>> over;
-    for (const auto& [id, lease] : state_.leases)
+    for (const auto& [id, lease] : state_.leases.begun())
         if (model::is_over(lease.state)) over.emplace_back(lease.ended.boot, id);
     if (over.size() <= kKept) return;
     std::ranges::sort(over);

@@ -147,7 +147,7 @@ std::optional<Error> Stepper::never(const Lease& lease) const {
 
 World Stepper::without(const std::function<bool(const Lease&)>& gone) const {
     World out{.over = {}, .beside = {}, .explain = false};
-    for (const auto& [id, lease] : state_.leases)
+    for (const auto& [id, lease] : state_.leases.begun())
         if (model::occupies(lease.state) && gone(lease)) out.over.insert(id);
     return out;
 }
@@ -172,7 +172,7 @@ std::optional<NoPlace> Stepper::over_limit(const Lease& lease, const model::Plac
             all.leases += 1;
         own.push_back(other.id);
     };
-    for (const auto& [id, other] : state_.leases)
+    for (const auto& [id, other] : state_.leases.begun())
         if (model::occupies(other.state) && !world.over.contains(id)) count(other);
     for (const auto* other : world.beside)
         if (!world.over.contains(other->id)) count(*other);

@@ -98,7 +98,7 @@ bool Stepper::take_up(const Acquire& input) {
     const auto wanted = choose_confinement(input.caller, {}, observed_.systemd);
     if (wanted.kind != ConfinementKind::unit) return false;
     for (const auto& id :
-         state_.leases.where([&](const Lease& it) { return it.parked && it.confinement.unit == wanted.unit; })) {
+         state_.leases.begun_where([&](const Lease& it) { return it.parked && it.confinement.unit == wanted.unit; })) {
         auto& lease = state_.leases.edit(id);
         if (lease.caller.uid != input.caller.uid || !leases_the_same(lease.request, input.request)) {
             begin_ending(lease, "the next run of " + wanted.unit + " asks for something else");

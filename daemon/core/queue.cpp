@@ -14,7 +14,6 @@ using model::LeaseState;
 
 namespace {
 
-constexpr model::Micros kQueueRetry{1'000'000};
 constexpr std::size_t kOrdered = 1024;
 constexpr std::size_t kLookedAt = 64;   ///< of those who wait, for room beside the first
 constexpr std::size_t kRemembered = 8;  ///< kinds of requests that have no room
@@ -24,17 +23,24 @@ bool may_wait(const NoPlace& why) {
 }
 
 /// What decides whether there is room.
-bool asks_the_same(const Lease& one, const Lease& other) {
-    const auto bare = [](model::Request request) {
+struct Kind {
+    explicit Kind(const Lease& lease)
+        : request(lease.request),
+          uid(lease.caller.uid),
+          allowed_cpus(lease.caller.allowed_cpus),
+          allowed_nodes(lease.caller.allowed_nodes) {
         request.command.clear();
         request.reason.clear();
         request.wait = {};
         request.time.reset();
-        return request;
-    };
-    return one.caller.uid == other.caller.uid && one.caller.allowed_cpus == other.caller.allowed_cpus &&
-           one.caller.allowed_nodes == other.caller.allowed_nodes && bare(one.request) == bare(other.request);
-}
+    }
+    bool operator==(const Kind&) const = default;
+
+    model::Request request;
+    unsigned uid;
+    model::CpuSet allowed_cpus;
+    model::NodeSet allowed_nodes;
+};
 
 NoPlace no(Errc code, std::string detail, std::vector<LeaseId> in_the_way = {}) {
     return {.error = {code, std::move(detail)}, .in_the_way = std::move(in_the_way)};
@@ -77,7 +83,7 @@ std::expected<model::Placement, NoPlace> Stepper::try_place(const Lease& lease, 
                                        .gpus = over ? std::set<std::string>() : model::gpu_addresses(other.placement),
                                        .gpu_share = other.request.gpu_share});
     };
-    for (const auto& [id, other] : state_.leases) add(other);
+    for (const auto& [id, other] : state_.leases.begun()) add(other);
     for (const auto* other : world.beside) add(*other);
     return place(observed_, occupancy, lease.request);
 }
@@ -94,6 +100,7 @@ std::expected<model::Placement, NoPlace> Stepper::plan(Lease lease) const {
 }
 
 void Stepper::operator()(const Acquire& input) {
+    serve_later_ = is_crowded();
     if (state_.stopping) {
         refusal_ = Error{Errc::not_now, "the daemon is stopping; ask again when it is back"};
         return;
@@ -140,7 +147,7 @@ void Stepper::operator()(const Acquire& input) {
             return;
         }
     bool told = false;
-    if (others_wait && (!why || may_wait(*why))) {
+    if (others_wait && !why) {
         // Whether it goes before those who wait, or beside them, is for the queue to say: tried on a copy, since what
         // it would be in the way of must not move for one that does not stay.
         auto trial = *this;
@@ -152,11 +159,9 @@ void Stepper::operator()(const Acquire& input) {
             state_.next_id += 1;
             return serve_queue();
         }
-        if (!why) {
-            const auto text = then.in_the_way.empty() ? "others wait before it" : then.in_the_way.front();
-            why = no(Errc::not_now, text, {state_.queue.front()});
-            told = true;
-        }
+        const auto text = then.in_the_way.empty() ? "others wait before it" : then.in_the_way.front();
+        why = no(Errc::not_now, text, {state_.queue.front()});
+        told = true;
     }
     if (wait_for_room(std::move(lease), std::move(*why), told)) state_.next_id += 1;
 }
@@ -166,8 +171,8 @@ bool Stepper::wait_for_room(Lease lease, NoPlace why, bool told) {
     const auto& wait = lease.request.wait;
     const bool waits = wait.forever || wait.time.count() > 0;
     // A lease that is ending holds no CPUs any more, but perhaps still memory.
-    const bool ending =
-        std::ranges::any_of(state_.leases, [](const auto& item) { return item.second.state == LeaseState::ending; });
+    const bool ending = std::ranges::any_of(state_.leases.begun(),
+                                            [](const auto& item) { return item.second.state == LeaseState::ending; });
     const bool can_end =
         (!why.in_the_way.empty() || ending) &&
         std::ranges::none_of(why.in_the_way, [&](const LeaseId& id) { return is_ancestor(id, lease); });
@@ -194,6 +199,9 @@ void Stepper::join_queue(Lease lease) {
     state_.queue.push_back(lease.id);
     state_.leases.add(std::move(lease));
 }
+
+/// Where thousands come and give up again, those who wait are not all looked at for each, but once a second.
+bool Stepper::is_crowded() const { return state_.queue.size() > kLookedAt && !state_.first.empty(); }
 
 /// What the lease would get in this world. Changes nothing.
 std::expected<Choice, NoPlace> Stepper::choose(Lease lease, const World& world) const {
@@ -313,7 +321,7 @@ std::optional<Error> Stepper::page_cache_refusal(const Lease& lease, const model
     using enum model::PageCache;
     const auto action = lease.request.page_cache;
     if (action != drop && action != reclaim) return std::nullopt;
-    for (const auto& [id, other] : state_.leases)
+    for (const auto& [id, other] : state_.leases.begun())
         if (model::occupies(other.state) && other.caller.uid != lease.caller.uid &&
             (action == drop || other.placement.nodes.intersects(nodes)))
             return Error{Errc::not_now,
@@ -350,13 +358,15 @@ void Stepper::serve_queue() {
     std::optional<Reserved> first;      // nobody may make it start later
     std::map<unsigned, Reserved> held;  // by uid: waits for its user's own limits, and its user may not either
     std::map<unsigned, std::size_t> looked_at_held;  // by uid: these must not use up the looks at others
-    std::deque<std::pair<Lease, LeaseId>> failed;    // a request like one that has no room has none either
+    std::deque<std::pair<Kind, LeaseId>> failed;     // a request like one that has no room has none either
     std::size_t looked = 0;
     for (const auto& id : order_of(state_, observed_, now_.boot, kOrdered)) {
         if (looked == kLookedAt) break;
-        const Lease lease = std::as_const(state_.leases).at(id);
+        const auto shared = state_.leases.share(id);
+        const auto& lease = *shared;
         const auto uid = lease.caller.uid;
-        const auto like = std::ranges::find_if(failed, [&](const auto& it) { return asks_the_same(it.first, lease); });
+        Kind kind(lease);
+        const auto like = std::ranges::find(failed, kind, [](const auto& it) -> const Kind& { return it.first; });
         if (like != failed.end()) {
             tell(id, "behind " + like->second);
             continue;
@@ -380,7 +390,7 @@ void Stepper::serve_queue() {
             continue;
         }
         if (!blocked(id, std::move(choice.error()))) continue;
-        failed.emplace_front(lease, id);
+        failed.emplace_front(std::move(kind), id);
         if (failed.size() > kRemembered) failed.pop_back();
         if (held_back(lease)) {  // what only its user's limits are in the way of does not hold up others
             ++looked_at_held[uid];
@@ -395,7 +405,8 @@ void Stepper::serve_queue() {
 
 /// Says why it waits; false where it does not wait any more.
 bool Stepper::blocked(const LeaseId& id, NoPlace why) {
-    const Lease lease = std::as_const(state_.leases).at(id);
+    const auto shared = state_.leases.share(id);
+    const auto& lease = *shared;
     const auto on_ancestor = [&](const LeaseId& blocker) { return is_ancestor(blocker, lease); };
     if (!may_wait(why) || std::ranges::any_of(why.in_the_way, on_ancestor)) {
         why.error.detail += blockers_text(why.in_the_way);

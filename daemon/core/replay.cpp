@@ -23,15 +23,13 @@ constexpr std::string_view kUsage = "usage";
 constexpr std::string_view kQueue = "queue";
 constexpr std::string_view kFirst = "first";
 
-/// The part of a lease that is kept: over is gone, and what blocks a queued one is derived anew. Without those that are
-/// just so in `other`, which are most.
-std::map<model::LeaseId, Lease> durable_leases(const State& state, const State& other) {
+/// Of these leases what is kept: over is gone, and what blocks a queued one is derived anew.
+std::map<model::LeaseId, Lease> durable_leases(const State& state, const std::vector<model::LeaseId>& ids) {
     std::map<model::LeaseId, Lease> out;
-    for (const auto& [id, lease] : state.leases) {
-        if (model::is_over(lease.state)) continue;
-        if (state.leases.shares(other.leases, id)) continue;
-        if (const auto same = other.leases.find(id); same != other.leases.end() && same->second == lease) continue;
-        auto& kept = out[id] = lease;
+    for (const auto& id : ids) {
+        const auto found = state.leases.find(id);
+        if (found == state.leases.end() || model::is_over(found->second.state)) continue;
+        auto& kept = out[id] = found->second;
         kept.in_the_way.clear();
     }
     return out;
@@ -113,8 +111,9 @@ std::vector<Record> changes(const State& from, const State& to) {
                        .key = std::string(kFirst),
                        .gone = to.first.empty(),
                        .body = to.first.empty() ? Dict{} : Dict{{"lease", to.first}}});
+    const auto leases = to.leases.changed_since(from.leases);
     diff(
-        out, kLease, durable_leases(from, to), durable_leases(to, from), [](const auto& id) { return id; },
+        out, kLease, durable_leases(from, leases), durable_leases(to, leases), [](const auto& id) { return id; },
         [](const Lease& lease) { return model::journal_dict(lease); });
     diff(
         out, kRow, from.ledger, to.ledger, [](const auto& key) { return key.text(); },

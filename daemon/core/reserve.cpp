@@ -23,7 +23,7 @@ Expected Stepper::when(const Lease& lease, const std::vector<Lease>& beside) con
         else
             endless.push_back(other.id);
     };
-    for (const auto& [id, other] : state_.leases)
+    for (const auto& [id, other] : state_.leases.begun())
         if (model::occupies(other.state) || other.state == LeaseState::ending) consider(other);
     for (const auto& other : beside) consider(other);
     std::ranges::sort(ends);

@@ -177,7 +177,7 @@ std::map<unsigned, double> usage_by_user(const State& state, const Observed& obs
     std::map<unsigned, double> out;
     for (const auto& [uid, before] : state.usage)
         out[uid] = decayed(before.node_seconds, seconds(now - before.at), seconds(observed.scheduling.half_life));
-    for (const auto& [id, lease] : state.leases)
+    for (const auto& [id, lease] : state.leases.begun())
         if (model::occupies(lease.state) && lease.caller.parent.empty())
             out[lease.caller.uid] += use_of(lease, observed, now) + nodes_of(lease, observed.topology) * kCredit;
     return out;

@@ -119,7 +119,7 @@ void Stepper::operator()(const ShieldChanged& input) {
 
 model::CpuSet shielded_cpus(const State& state, const std::string& cgroup) {
     model::CpuSet out;
-    for (const auto& [id, lease] : state.leases)
+    for (const auto& [id, lease] : state.leases.begun())
         if (lease.confinement.shield.cgroup == cgroup && model::occupies(lease.state) && lease.stage >= Stage::confine)
             out |= lease.placement.cpus;
     return out;
@@ -140,7 +140,7 @@ std::vector<model::ThreadMask> masks_behind_shields(std::vector<model::ThreadMas
 
 model::CpuSet shielded_cpus(const State& state) {
     model::CpuSet out;
-    for (const auto& [id, lease] : state.leases)
+    for (const auto& [id, lease] : state.leases.begun())
         if (lease.confinement.shield.kind != ShieldKind::none && !model::is_over(lease.state))
             out |= lease.placement.cpus;
     return out;

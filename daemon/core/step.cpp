@@ -55,6 +55,7 @@ void Stepper::operator()(const Join& input) {
 void Stepper::operator()(const HolderGone& input) {
     const auto found = state_.leases.find(input.lease);
     if (found == state_.leases.end() || model::is_over(found->second.state)) return;
+    serve_later_ = is_crowded() && found->second.state == LeaseState::queued && input.lease != state_.first;
     auto& lease = state_.leases.edit(input.lease);
     if (lease.state == LeaseState::ending || lease.parked) return;
     if (may_come_back(lease)) return park(lease, why_it_ended(lease, "its last process ended"));
@@ -84,6 +85,7 @@ void Stepper::operator()(const Stop& input) {
         refusal_ = Error{Errc::no_such_lease, "no lease " + input.lease};
         return;
     }
+    serve_later_ = is_crowded() && found->second.state == LeaseState::queued && input.lease != state_.first;
     auto& lease = state_.leases.edit(input.lease);
     if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) {
@@ -134,7 +136,7 @@ void Stepper::operator()(const Tick&) {
         return when && *when <= now_.boot;
     };
     for (const auto& id : state_.leases.where(due)) time_has_come(state_.leases.edit(id));
-    for (const auto& id : state_.leases.where([](const Lease& it) { return it.parked.has_value(); }))
+    for (const auto& id : state_.leases.begun_where([](const Lease& it) { return it.parked.has_value(); }))
         look_at_parked(state_.leases.edit(id));
 }
 
@@ -225,25 +227,30 @@ void Stepper::look_for_offline_cpus() {
         if (it.state != LeaseState::active) return {};
         return it.placement.cpus - observed_.topology.online;
     };
-    for (const auto& id : state_.leases.where([&](const Lease& it) { return !(offline(it) == it.offline); })) {
+    for (const auto& id : state_.leases.begun_where([&](const Lease& it) { return !(offline(it) == it.offline); })) {
         auto& lease = state_.leases.edit(id);
         lease.offline = offline(lease);
     }
 }
 
 Step Stepper::finish() && {
-    state_.queue_retry_at.reset();
+    if (!serve_later_)
+        state_.queue_retry_at.reset();
+    else if (!state_.queue_retry_at)
+        state_.queue_retry_at = now_.boot + kQueueRetry;
     for (bool changed = true; changed;) {
         changed = reconcile_rows();
-        for (const auto& id : state_.leases.where([](const Lease& it) { return it.state == LeaseState::preparing; }))
+        for (const auto& id :
+             state_.leases.begun_where([](const Lease& it) { return it.state == LeaseState::preparing; }))
             changed = advance(state_.leases.edit(id)) || changed;
         changed = finish_endings() || changed;
         const auto waiting = state_.queue.size();
-        if (!state_.stopping) serve_queue();
+        if (!state_.stopping && !serve_later_) serve_queue();
         changed = changed || state_.queue.size() != waiting;
     }
     look_for_offline_cpus();
     drop_old_ended();
+    state_.leases.settle();
     auto records = changes(old_, state_);
     return {.next = std::move(state_),
             .records = std::move(records),

@@ -10,6 +10,9 @@ namespace numalease::core {
 /// From SIGTERM to SIGKILL, when a lease's time is up.
 inline constexpr model::Micros kExpiryGrace{10'000'000};
 
+/// When to look again at those who wait, where no event will tell.
+inline constexpr model::Micros kQueueRetry{1'000'000};
+
 /// One lever a request pulls, with the value resolved for its placement.
 struct Lever {
     model::KnobKey key;
@@ -190,6 +193,7 @@ private:
     std::expected<model::Placement, NoPlace> place_estimate(model::Lease& lease, const World& world, NoPlace why) const;
     void give(Choice choice);
     void join_queue(model::Lease lease);
+    bool is_crowded() const;
     bool wait_for_room(model::Lease lease, NoPlace why, bool told);
     std::pair<std::string, std::vector<model::LeaseId>> wanted_otherwise(const Lever& lever, const World& world) const;
     void choose_weights(model::Lease& lease, const model::Placement& placement) const;
@@ -232,6 +236,7 @@ private:
     std::vector<Report> reports_;
     std::optional<model::Error> refusal_;
     model::LeaseId acquired_;
+    bool serve_later_ = false;  ///< this step gave no room to those who wait
 };
 
 }  // namespace numalease::core

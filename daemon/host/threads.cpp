@@ -23,14 +23,20 @@ std::string task_path(int pid, int tid, std::string_view file) {
     return std::to_string(pid) + "/task/" + std::to_string(tid) + '/' + std::string(file);
 }
 
-model::CpuSet read_mask(const Root& proc_root, int pid, int tid) {
-    constexpr std::string_view kName = "Cpus_allowed_list:";
-    const auto text = proc_root.read(task_path(pid, tid, "status"));
-    if (!text) return {};
-    for (const auto line : lines_of(*text))
-        if (line.starts_with(kName))
-            return model::CpuSet::parse(model::trim(line.substr(kName.size()))).value_or(model::CpuSet());
+/// The value of one line of /proc/PID/status.
+std::string_view status_field(std::string_view text, std::string_view name) {
+    for (const auto line : lines_of(text))
+        if (line.starts_with(name)) return model::trim(line.substr(name.size()));
     return {};
+}
+
+model::CpuSet mask_of(std::string_view status) {
+    return model::CpuSet::parse(status_field(status, "Cpus_allowed_list:")).value_or(model::CpuSet());
+}
+
+model::CpuSet read_mask(const Root& proc_root, int pid, int tid) {
+    const auto text = proc_root.read(task_path(pid, tid, "status"));
+    return text ? mask_of(*text) : model::CpuSet();
 }
 
 /// The CPUs that a cgroup may use: its own file, or that of the nearest one above which has the controller.
@@ -96,12 +102,17 @@ bool loses_thread_masks(const Root& root) {
 ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
     ThreadMasks out;
     Cpusets cpusets(root, cgroup2);
+    const auto& everything = cpusets.of("");
     for (const int pid : proc_root.numbers("")) {
+        const auto status = proc_root.read(task_path(pid, pid, "status"));
+        const bool alone = status && status_field(*status, "Threads:") == "1";
+        if (alone && !everything.empty() && mask_of(*status).covers(everything))
+            continue;  // most are so, and one file says it
         const auto cgroup = read_cgroup(proc_root, pid);
         if (!cgroup || *cgroup == "/") continue;  // kernel threads, and what no controller moves
         const auto& all = cpusets.of(*cgroup);
-        for (const int tid : proc_root.numbers(std::to_string(pid) + "/task")) {
-            auto cpus = read_mask(proc_root, pid, tid);
+        for (const int tid : alone ? std::vector{pid} : proc_root.numbers(std::to_string(pid) + "/task")) {
+            auto cpus = alone ? mask_of(*status) : read_mask(proc_root, pid, tid);
             if (cpus.empty() || cpus == all || !all.covers(cpus)) continue;
             const auto start = read_start_time(proc_root, tid);
             if (!start) continue;

@@ -211,9 +211,12 @@ void App::changed(const core::State& before, const core::State& after, const cor
     squatters_->changed(before, after);
     holders_->sync(after);
     shields_->sync(after);
-    for (const auto& [id, lease] : after.leases)
-        if (model::is_over(lease.state) && before.leases.contains(id) && !model::is_over(before.leases.at(id).state))
-            confiner_->forget(lease);
+    for (const auto& id : after.leases.changed_since(before.leases)) {
+        const auto* was = before.leases.get(id);
+        const auto* is = after.leases.get(id);
+        if (was != nullptr && is != nullptr && !model::is_over(was->state) && model::is_over(is->state))
+            confiner_->forget(*is);
+    }
 }
 
 namespace {

@@ -76,7 +76,8 @@ private:
     void inspect_unit(const JobPtr& job);
     void give_up(const JobPtr& job, model::Error error);
     void refuse(const JobPtr& job, const model::Error& error);
-    void read_masks(const JobPtr& job) const;
+    void read_masks(const JobPtr& job);
+    const host::ThreadMasks& thread_masks();
     void ensure_keepers(const JobPtr& job, const std::function<void()>& next);
     void ensure_keeper(const JobPtr& job, std::vector<std::string> slices, const std::function<void()>& next);
     void await_start(const JobPtr& job, const std::string& unit, bus::Message call, std::function<void()> started,
@@ -150,6 +151,8 @@ private:
     std::deque<JobPtr> held_back_;  ///< scopes for which systemd is asked when others have started
     std::vector<JobPtr> unloaded_;  ///< wait until systemd has forgotten a drop-in
     bool reloading_ = false;
+    host::ThreadMasks masks_;
+    model::Micros masks_good_until_{0};  ///< boot clock
 };
 
 /// CPUs that are online or may come to be; `online` where the kernel does not say.

@@ -65,11 +65,12 @@ History::History(std::string directory, std::string boot, Background* background
       lines_(host::read_history(directory_)) {}
 
 void History::changed(const core::State& before, const core::State& after, Uses& uses) {
-    for (const auto& [id, lease] : after.leases) {
-        const auto was = before.leases.find(id);
-        if (!model::is_over(lease.state) || was == before.leases.end() || model::is_over(was->second.state)) continue;
-        auto line =
-            host::history_line({.type = "lease", .key = id, .body = history_entry(lease, boot_, uses.dict_of(lease))});
+    for (const auto& id : after.leases.changed_since(before.leases)) {
+        const auto* was = before.leases.get(id);
+        const auto* lease = after.leases.get(id);
+        if (was == nullptr || lease == nullptr || model::is_over(was->state) || !model::is_over(lease->state)) continue;
+        auto line = host::history_line(
+            {.type = "lease", .key = id, .body = history_entry(*lease, boot_, uses.dict_of(*lease))});
         lines_.push_back(line);
         if (lines_.size() > host::kHistoryLines) lines_.pop_front();
         if (background_ == nullptr) continue;

@@ -21,9 +21,9 @@ bool has_cgroup(const model::Lease& lease, const Machine& machine) {
     return !lease.confinement.cgroup.empty() && !machine.cgroup2.empty();
 }
 
-bool is_watched(model::LeaseState state) {
-    return state == model::LeaseState::queued || state == model::LeaseState::preparing ||
-           state == model::LeaseState::active;
+bool is_watched(const model::Lease& lease) {
+    return !lease.parked && (lease.state == model::LeaseState::queued || lease.state == model::LeaseState::preparing ||
+                             lease.state == model::LeaseState::active);
 }
 
 void send(int pidfd, int signal) { syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0); }
@@ -39,7 +39,9 @@ void Holders::keep_in_store(std::map<std::string, host::UniqueFd> kept) {
 }
 
 void Holders::adopt(const model::Process& process, host::UniqueFd pidfd) {
-    Watch& it = watches_[{process.pid, process.start_time}];
+    const Key key{process.pid, process.start_time};
+    Watch& it = watches_[key];
+    if (it.leases == 0) unused_.insert(key);
     if (it.pidfd || it.dead) return;
     it.owner = this;
     it.pidfd = std::move(pidfd);
@@ -98,11 +100,10 @@ void Holders::watch_memories() {
     const auto watch = [&](const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
         if (used.insert(path).second) watch_memory(path, mask, handler);
     };
-    for (const auto& it : leases_) {
-        const auto& lease = *it.lease;
-        const auto cgroup = counting_cgroup(lease, machine_);
-        if (cgroup.empty() || lease.state != model::LeaseState::active) continue;
-        if (lease.confinement.kind == model::ConfinementKind::slice) {  // "/numalease.slice/numalease-NAME.slice"
+    for (const auto& [id, lease] : active_) {
+        const auto cgroup = counting_cgroup(*lease, machine_);
+        if (cgroup.empty()) continue;
+        if (lease->confinement.kind == model::ConfinementKind::slice) {  // "/numalease.slice/numalease-NAME.slice"
             for (auto end = std::size_t{0}; end != std::string::npos; end = cgroup.find('/', end + 1))
                 watch(machine_.cgroup2 + cgroup.substr(0, end), IN_CREATE, on_folder);
             watch(machine_.cgroup2 + cgroup, IN_CREATE, on_folder);
@@ -112,67 +113,101 @@ void Holders::watch_memories() {
     std::erase_if(memories_, [&](const auto& item) { return !used.contains(item.first); });
 }
 
-/// Only what is new or has changed is looked at: for the others there are watches.
-void Holders::sync(const core::State& state) {
-    const auto before = std::exchange(leases_, {});
-    std::set<Key> processes;
-    std::set<std::string> cgroups;
-    std::set<model::LeaseId> parents;
+void Holders::watch_cgroups() {
+    std::set<std::string> used;
     bool whole_units = false;
-    for (const auto& [id, lease] : state.leases)
-        if (!model::is_over(lease.state)) parents.insert(lease.caller.parent);
-    for (const auto& [id, lease] : state.leases) {
-        if (!is_watched(lease.state)) {
-            if (model::is_over(lease.state)) reported_.erase(id);
-            continue;
-        }
-        if (lease.parked) {  // nobody holds it, and whoever takes it up may go, too
-            reported_.erase(id);
-            continue;
-        }
-        const bool has_child = parents.contains(id);
-        leases_.push_back({state.leases.share(id), has_child});
-        for (const auto& holder : lease.holders) {
-            watch(holder);
-            processes.emplace(holder.pid, holder.start_time);
-        }
-        if (lease.state != model::LeaseState::active) continue;
+    for (const auto& [id, lease] : active_) {
         // A slice comes and goes while it is held: it is watched only when nothing else keeps the lease.
-        const bool held = lease.confinement.kind == model::ConfinementKind::slice && is_held(lease);
-        if (has_cgroup(lease, machine_) && !held) {
-            watch_cgroup(lease.confinement.cgroup);
-            cgroups.insert(lease.confinement.cgroup);
-            whole_units = whole_units || lease.confinement.whole_unit;
-        }
+        const auto& it = lease->confinement;
+        if (!has_cgroup(*lease, machine_) || (it.kind == model::ConfinementKind::slice && is_held(*lease))) continue;
+        watch_cgroup(it.cgroup);
+        used.insert(it.cgroup);
+        whole_units = whole_units || it.whole_unit;
     }
     if (whole_units && !runs_) runs_ = watch_file("run/systemd/units", IN_CREATE | IN_MOVED_TO, on_run);
     if (!whole_units) runs_.reset();
-    forget_unused(processes);
-    std::erase_if(cgroups_, [&](const auto& item) { return !cgroups.contains(item.first); });
+    std::erase_if(cgroups_, [&](const auto& item) { return !used.contains(item.first); });
     watch_memories();
-    std::erase_if(reported_, [&](const auto& id) { return !state.leases.contains(id); });
-    // Both are in the order of the state's ids.
-    auto known = before.begin();
-    check(those([&](const Watched& it) {
-        while (known != before.end() && known->lease->id < it.lease->id) ++known;
-        return known == before.end() || !(*known == it);
-    }));
+}
+
+/// Only what is new or has changed is looked at: for the others there are watches.
+void Holders::sync(const core::State& state) {
+    std::set<model::LeaseId> changed;
+    const auto other_active = active_;
+    const auto is_known = [](const model::Lease* lease) { return lease != nullptr && !model::is_over(lease->state); };
+    // Both are in the order of their ids, and what has not changed is the very same.
+    auto known = leases_.begin();
+    const auto leave = [&] {
+        let_go(*known->second, changed);
+        known = leases_.erase(known);
+    };
+    for (const auto& [id, lease] : state.leases) {
+        while (known != leases_.end() && known->first < id) leave();
+        const bool same_id = known != leases_.end() && known->first == id;
+        if (same_id && known->second.get() == &lease) {
+            ++known;
+            continue;
+        }
+        if (!is_known(&lease)) {
+            reported_.erase(id);
+            if (same_id) leave();
+            continue;
+        }
+        // Held anew before it is let go of: whoever stays is watched all the time.
+        hold(state.leases.share(id), changed);
+        if (same_id) let_go(*known->second, changed);
+        known = std::next(leases_.insert_or_assign(known, id, state.leases.share(id)));
+        changed.insert(id);
+    }
+    while (known != leases_.end()) leave();
+    if (active_ != other_active) watch_cgroups();
+    forget_unused();
+    check(changed);
+}
+
+void Holders::hold(const std::shared_ptr<const model::Lease>& lease, std::set<model::LeaseId>& changed) {
+    if (children_[lease->caller.parent]++ == 0) changed.insert(lease->caller.parent);
+    // Of a parked one nobody is holder, and whoever takes it up may go, too.
+    if (lease->parked) reported_.erase(lease->id);
+    if (lease->state == model::LeaseState::active && !lease->parked)
+        active_[lease->id] = lease;
+    else
+        active_.erase(lease->id);
+    if (!is_watched(*lease)) return;
+    for (const auto& holder : lease->holders) {
+        watch(holder).leases += 1;
+        unused_.erase({holder.pid, holder.start_time});
+    }
+}
+
+void Holders::let_go(const model::Lease& lease, std::set<model::LeaseId>& changed) {
+    if (const auto found = children_.find(lease.caller.parent); --found->second == 0) {
+        children_.erase(found);
+        changed.insert(lease.caller.parent);
+    }
+    if (const auto found = active_.find(lease.id); found != active_.end() && found->second.get() == &lease)
+        active_.erase(found);
+    if (!is_watched(lease)) return;
+    for (const auto& holder : lease.holders) {
+        const Key key{holder.pid, holder.start_time};
+        if (--watches_.at(key).leases == 0) unused_.insert(key);
+    }
 }
 
 template <class Matches>
-std::set<model::LeaseId> Holders::those(Matches matches) const {
+std::set<model::LeaseId> Holders::those(const Known& leases, Matches matches) {
     std::set<model::LeaseId> out;
-    for (const auto& it : leases_)
-        if (matches(it)) out.insert(it.lease->id);
+    for (const auto& [id, lease] : leases)
+        if (matches(*lease)) out.insert(id);
     return out;
 }
 
-void Holders::forget_unused(const std::set<Key>& used) {
-    std::erase_if(watches_, [&](const auto& item) {
-        if (used.contains(item.first)) return false;
-        if (item.second.stored) unstore(stored_name({.pid = item.first.first, .start_time = item.first.second}));
-        return true;
-    });
+void Holders::forget_unused() {
+    for (const auto& key : std::exchange(unused_, {})) {
+        const auto found = watches_.find(key);
+        if (found->second.stored) unstore(stored_name({.pid = key.first, .start_time = key.second}));
+        watches_.erase(found);
+    }
     for (const auto& [name, pidfd] : std::exchange(kept_, {})) unstore(name);  // of leases that are over
 }
 
@@ -249,13 +284,14 @@ void Holders::kill(const model::Lease& lease, int signal) const {
 /// A killed process often is a lease's last one, so its cgroup is looked at before its end is told.
 void Holders::look_at_memory(const std::set<model::LeaseId>& ids) {
     for (const auto& id : ids) {
-        const auto found = std::ranges::find_if(leases_, [&](const Watched& it) { return it.lease->id == id; });
-        if (found == leases_.end() || found->lease->state != model::LeaseState::active) continue;
-        const auto cgroup = counting_cgroup(*found->lease, machine_);
+        const auto found = active_.find(id);
+        if (found == active_.end()) continue;
+        const auto lease = found->second;
+        const auto cgroup = counting_cgroup(*lease, machine_);
         if (cgroup.empty()) continue;
         const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, cgroup);
         // Fewer than before: its cgroup was made anew, and counts from zero.
-        if (events && events->oom_kill != found->lease->confinement.memory_events.oom_kill)
+        if (events && events->oom_kill != lease->confinement.memory_events.oom_kill)
             out_of_memory_({.lease = id, .events = *events});  // may come back here through `sync`
     }
 }
@@ -263,13 +299,14 @@ void Holders::look_at_memory(const std::set<model::LeaseId>& ids) {
 void Holders::check(const std::set<model::LeaseId>& ids) {
     look_at_memory(ids);
     std::vector<model::LeaseId> gone;
-    for (const auto& it : leases_) {
-        const auto& lease = *it.lease;
-        if (!ids.contains(lease.id)) continue;
+    for (const auto& id : ids) {
+        const auto found = leases_.find(id);
+        if (found == leases_.end() || !is_watched(*found->second)) continue;
+        const auto& lease = *found->second;
         if (lease.confinement.kind == model::ConfinementKind::slice && lease.state == model::LeaseState::active &&
             !is_held(lease))
             watch_cgroup(lease.confinement.cgroup);  // before it is looked at: nothing is missed in between
-        if (!it.has_child && !reported_.contains(lease.id) && !alive(lease)) gone.push_back(lease.id);
+        if (!children_.contains(id) && !reported_.contains(id) && !alive(lease)) gone.push_back(id);
     }
     reported_.insert(gone.begin(), gone.end());
     for (const auto& id : gone) gone_(id);  // may come back here through `sync`
@@ -281,8 +318,8 @@ int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*e
     it->source.reset();  // a dead process stays readable
     it->pidfd = {};      // and a lease may outlive thousands of those that joined it
     auto* self = it->owner;
-    self->check(self->those([&](const Watched& of) {
-        return std::ranges::any_of(of.lease->holders, [&](const model::Process& holder) {
+    self->check(those(self->leases_, [&](const model::Lease& lease) {
+        return std::ranges::any_of(lease.holders, [&](const model::Process& holder) {
             const auto found = self->watches_.find({holder.pid, holder.start_time});
             return found != self->watches_.end() && (&found->second == it || !found->second.pidfd);
         });
@@ -303,27 +340,27 @@ int Holders::on_memory(sd_event_source* source, const inotify_event* /*event*/, 
     auto* self = static_cast<Holders*>(data);
     const auto cgroup = self->cgroup_of(source);
     self->look_at_memory(
-        self->those([&](const Watched& it) { return counting_cgroup(*it.lease, self->machine_) == cgroup; }));
+        those(self->active_, [&](const model::Lease& it) { return counting_cgroup(it, self->machine_) == cgroup; }));
     return 0;
 }
 
 int Holders::on_folder(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
     auto* self = static_cast<Holders*>(data);
     self->watch_memories();
-    self->look_at_memory(self->those([](const Watched&) { return true; }));
+    self->look_at_memory(those(self->active_, [](const model::Lease&) { return true; }));
     return 0;
 }
 
 int Holders::on_cgroup(sd_event_source* source, const inotify_event* /*event*/, void* data) {
     auto* self = static_cast<Holders*>(data);
     const auto cgroup = self->cgroup_of(source);
-    self->check(self->those([&](const Watched& it) { return it.lease->confinement.cgroup == cgroup; }));
+    self->check(those(self->active_, [&](const model::Lease& it) { return it.confinement.cgroup == cgroup; }));
     return 0;
 }
 
 int Holders::on_run(sd_event_source* /*source*/, const inotify_event* /*event*/, void* data) {
     auto* self = static_cast<Holders*>(data);
-    self->check(self->those([](const Watched&) { return true; }));
+    self->check(those(self->leases_, [](const model::Lease&) { return true; }));
     return 0;
 }
 

@@ -50,15 +50,9 @@ private:
         EventSource source;
         bool dead = false;
         bool stored = false;
+        unsigned leases = 0;  ///< that it holds
     };
-    struct Watched {
-        std::shared_ptr<const model::Lease> lease;  ///< id, state, holders, confinement and caller are looked at
-        bool has_child = false;
-
-        bool operator==(const Watched& other) const {
-            return has_child == other.has_child && (lease == other.lease || *lease == *other.lease);
-        }
-    };
+    using Known = std::map<model::LeaseId, std::shared_ptr<const model::Lease>>;
     /// A watch is on an inode: where the file or folder was made again, it is set anew.
     struct FileWatch {
         EventSource source;
@@ -69,12 +63,15 @@ private:
     EventSource watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
     void watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
     void watch_memories();
+    void watch_cgroups();
+    void hold(const std::shared_ptr<const model::Lease>& lease, std::set<model::LeaseId>& changed);
+    void let_go(const model::Lease& lease, std::set<model::LeaseId>& changed);
     void look_at_memory(const std::set<model::LeaseId>& ids);
     [[nodiscard]] bool is_same_run(const model::Lease& lease) const;
     void check(const std::set<model::LeaseId>& ids);
     template <class Matches>
-    [[nodiscard]] std::set<model::LeaseId> those(Matches matches) const;
-    void forget_unused(const std::set<Key>& used);
+    [[nodiscard]] static std::set<model::LeaseId> those(const Known& leases, Matches matches);
+    void forget_unused();
     [[nodiscard]] bool process_alive(const model::Process& process) const;
     [[nodiscard]] bool is_held(const model::Lease& lease, const model::Process& visitor = {}) const;
     [[nodiscard]] std::optional<bool> populated(const model::Lease& lease) const;
@@ -93,9 +90,12 @@ private:
     std::map<std::string, host::UniqueFd> kept_;  ///< and not asked for yet
     bool stores_ = false;
     std::map<std::string, EventSource> cgroups_;
-    std::map<std::string, FileWatch> memories_;  ///< memory.events, and the folders in which slices come and go
-    EventSource runs_;                           ///< while a lease is a whole unit's: systemd notes each start of one
-    std::vector<Watched> leases_;
+    std::map<std::string, FileWatch> memories_;    ///< memory.events, and the folders in which slices come and go
+    EventSource runs_;                             ///< while a lease is a whole unit's: systemd notes each start of one
+    Known leases_;                                 ///< those that are not over
+    Known active_;                                 ///< of them, those that are active and not parked
+    std::map<model::LeaseId, unsigned> children_;  ///< of each lease, those of `leases_` inside it
+    std::set<Key> unused_;                         ///< watched, and holder of none
     std::set<model::LeaseId> reported_;
 };
 

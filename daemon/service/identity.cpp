@@ -89,14 +89,14 @@ Result<Credentials> read_credentials(sd_bus_message* reply) {
 model::LeaseId find_parent(const core::State& state, const std::string& cgroup,
                            const std::vector<model::Process>& ancestry) {
     const model::Lease* innermost = nullptr;
-    for (const auto& [id, lease] : state.leases) {
+    for (const auto& [id, lease] : state.leases.begun()) {
         const auto& outer = lease.confinement.cgroup;
         if (lease.state != model::LeaseState::active || !is_inside(cgroup, outer)) continue;
         if (innermost == nullptr || outer.size() > innermost->confinement.cgroup.size()) innermost = &lease;
     }
     if (innermost != nullptr) return innermost->id;
     for (const auto& ancestor : ancestry)
-        for (const auto& [id, lease] : state.leases)
+        for (const auto& [id, lease] : state.leases.begun())
             if (lease.state == model::LeaseState::active &&
                 std::ranges::find(lease.holders, ancestor) != lease.holders.end())
                 return id;

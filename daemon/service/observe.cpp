@@ -32,6 +32,16 @@ bool may_place_gpus(const core::State& state, const core::Input& input) {
     });
 }
 
+/// Where nobody wants memory, what leases without a promise use makes no difference to anybody.
+bool wants_memory(const core::State& state, const core::Input& input) {
+    const auto wants = [](const model::Request& it) { return it.memory || !it.hugepages.empty(); };
+    if (const auto* acquire = std::get_if<core::Acquire>(&input); acquire != nullptr && wants(acquire->request))
+        return true;
+    return std::ranges::any_of(state.leases, [&](const auto& item) {
+        return item.second.state == model::LeaseState::queued && wants(item.second.request);
+    });
+}
+
 }  // namespace
 
 std::string Observer::fingerprint() const {
@@ -129,7 +139,7 @@ std::vector<model::KnobKey> Observer::all_knobs() {
 model::CpuSet Observer::foreign_cpus(const core::State& state) const {
     model::CpuSet out;
     for (const auto& scope : scopes_) {
-        const bool ours = std::ranges::any_of(state.leases, [&](const auto& item) {
+        const bool ours = std::ranges::any_of(state.leases.begun(), [&](const auto& item) {
             return !model::is_over(item.second.state) && (host::is_inside(scope, item.second.confinement.cgroup) ||
                                                           scope.ends_with("/numalease-" + item.first + ".scope"));
         });
@@ -190,7 +200,7 @@ core::Observed Observer::observe(const core::State& state, const core::Input& in
                        .systemd = systemd,
                        .scheduling = site_.config.scheduling};
     for (const auto& key : core::watched(state, input, out.topology)) out.knobs.emplace(key, read(key));
-    for (const auto& [id, lease] : state.leases)
+    for (const auto& [id, lease] : state.leases.begun())
         if (!lease.request.name.empty() && !model::is_over(lease.state)) out.named[id] = named_facts(lease);
     if (!may_place(state, input)) return out;
     out.limits = limits(state, input);
@@ -198,8 +208,10 @@ core::Observed Observer::observe(const core::State& state, const core::Input& in
     for (const auto& node : out.topology.nodes)
         if (const auto memory = host::read_node_memory(machine_.root, node.id))
             out.memory[node.id] = {.total = memory->total, .free = memory->free, .clean_cache = memory->clean_cache};
-    for (const auto& [id, lease] : state.leases) {
+    const bool of_all = wants_memory(state, input);
+    for (const auto& [id, lease] : state.leases.begun()) {
         if (lease.state != model::LeaseState::active || lease.confinement.cgroup.empty()) continue;
+        if (!of_all && lease.placement.promise.empty()) continue;
         if (auto used = host::read_memory_by_node(machine_.root, machine_.cgroup2, lease.confinement.cgroup))
             out.used[id] = std::move(*used);
     }

@@ -21,7 +21,7 @@ void ShieldWatch::sync(const core::State& state) {
     masks_.clear();
     cpus_ = core::shielded_cpus(state);
     std::set<std::string> cgroups;
-    for (const auto& [id, lease] : state.leases) {
+    for (const auto& [id, lease] : state.leases.begun()) {
         const auto& shield = lease.confinement.shield;
         if (lease.state != model::LeaseState::active || lease.parked || shield.kind == model::ShieldKind::none)
             continue;

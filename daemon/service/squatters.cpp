@@ -15,12 +15,13 @@ namespace {
 constexpr std::size_t kShown = 5;
 constexpr std::size_t kMostEntries = 64;
 constexpr model::Micros kApart{200'000};
+constexpr model::Micros kPause{1'000'000};
 constexpr model::Micros kYoung{2'000'000};
 
 /// Of all leases: what a nested one has is its parent's, too, and whose that is shows by where it is.
 model::CpuSet leased_cpus(const core::State& state) {
     model::CpuSet out;
-    for (const auto& [id, lease] : state.leases)
+    for (const auto& [id, lease] : state.leases.begun())
         if (model::occupies(lease.state)) out |= lease.placement.cpus;
     return out;
 }
@@ -28,7 +29,7 @@ model::CpuSet leased_cpus(const core::State& state) {
 bool is_leased(const core::State& state, const host::BusyProcess& process) {
     if (!find_parent(state, process.cgroup, process.ancestry).empty()) return true;
     // A unit is confined as a whole, also for the lease of one of its processes.
-    return std::ranges::any_of(state.leases, [&](const auto& item) {
+    return std::ranges::any_of(state.leases.begun(), [&](const auto& item) {
         const auto& lease = item.second;
         return model::occupies(lease.state) && lease.confinement.kind == model::ConfinementKind::unit &&
                host::is_inside(process.cgroup, lease.caller.cgroup);
@@ -41,7 +42,7 @@ model::Value::Dicts squatters_of(const core::State& state, const std::vector<hos
     model::Value::Dicts out;
     for (const auto& process : busy) {
         if (is_leased(state, process)) continue;
-        for (const auto& [id, lease] : state.leases) {
+        for (const auto& [id, lease] : state.leases.begun()) {
             if (!model::occupies(lease.state) || !lease.caller.parent.empty()) continue;
             unsigned threads = 0;
             unsigned percent = 0;
@@ -92,10 +93,11 @@ void Squatters::ask(Answer answer) {
 }
 
 void Squatters::changed(const core::State& before, const core::State& after) {
-    for (const auto& [id, lease] : after.leases) {
-        if (lease.state != model::LeaseState::active || !lease.caller.parent.empty()) continue;
-        const auto was = before.leases.find(id);
-        if (was != before.leases.end() && was->second.state == model::LeaseState::active) continue;
+    for (const auto& id : after.leases.changed_since(before.leases)) {
+        const auto* lease = after.leases.get(id);
+        if (lease == nullptr || lease->state != model::LeaseState::active || !lease->caller.parent.empty()) continue;
+        const auto* was = before.leases.get(id);
+        if (was != nullptr && was->state == model::LeaseState::active) continue;
         // A look that has begun may have been over before this one was here.
         (looking_ ? granted_later_ : granted_).insert(id);
     }
@@ -108,8 +110,9 @@ std::string Squatters::note_of(const model::LeaseId& id) const {
     return found == notes_.end() ? std::string() : found->second;
 }
 
-void Squatters::look() {
-    looking_ = background_.post([this, &proc = machine_.proc, cpus = leased_cpus(state_())]() -> Background::Then {
+void Squatters::look(model::Micros pause) {
+    looking_ = background_.post([=, this, &proc = machine_.proc, cpus = leased_cpus(state_())]() -> Background::Then {
+        std::this_thread::sleep_for(pause);
         const auto before = host::read_thread_times(proc);
         const auto began = now().boot;
         std::this_thread::sleep_for(kApart);
@@ -130,7 +133,7 @@ void Squatters::seen(const std::vector<host::BusyProcess>& busy) {
         log::event(log::Level::warning, log::kSquatters, "lease " + id + ": " + text, {{"LEASE", id}});
     }
     for (const auto& answer : std::exchange(asked_, {})) answer(last_);
-    if (!granted_.empty()) look();
+    if (!granted_.empty()) look(kPause);  // many come at once: the next look is for all of them
 }
 
 }  // namespace numalease::service

@@ -38,7 +38,7 @@ public:
     [[nodiscard]] std::string note_of(const model::LeaseId& id) const;
 
 private:
-    void look();
+    void look(model::Micros pause = {});
     void seen(const std::vector<host::BusyProcess>& busy);
 
     Background& background_;

@@ -39,11 +39,13 @@ model::Dict Uses::dict_of(const model::Lease& lease) {
 }
 
 void Uses::changed(const core::State& before, const core::State& after) {
-    for (const auto& [id, lease] : before.leases) {
-        const auto now = after.leases.find(id);
-        const bool stays = now != after.leases.end() && now->second.state == model::LeaseState::active;
-        if (lease.state == model::LeaseState::active && !stays)
-            if (const auto use = read_use(lease, machine_)) last_[id] = *use;
+    const auto active = [](const model::Lease* lease) {
+        return lease != nullptr && lease->state == model::LeaseState::active;
+    };
+    for (const auto& id : after.leases.changed_since(before.leases)) {
+        const auto* was = before.leases.get(id);
+        if (active(was) && !active(after.leases.get(id)))
+            if (const auto use = read_use(*was, machine_)) last_[id] = *use;
     }
     std::erase_if(last_, [&](const auto& item) { return !after.leases.contains(item.first); });
 }

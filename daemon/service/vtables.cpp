@@ -210,17 +210,12 @@ const Lease* Manager::lease_at(const char* path) const {
 
 void Manager::changed(const core::State& before, const core::State& after, const core::Input& input) {
     forecasts_.clear();
-    const auto in = [](const core::State& state, const model::LeaseId& id) -> const Lease* {
-        const auto found = state.leases.find(id);
-        return found == state.leases.end() ? nullptr : &found->second;
-    };
-    for (const auto& [id, lease] : after.leases) {
-        const auto* old = in(before, id);
-        if (old == nullptr || (old != &lease && !(*old == lease))) lease_changed(old, &lease);
-    }
     removed_from_ = &before;
-    for (const auto& [id, lease] : before.leases)
-        if (!after.leases.contains(id)) lease_changed(&lease, nullptr);
+    for (const auto& id : after.leases.changed_since(before.leases)) {
+        const auto* was = before.leases.get(id);
+        const auto* is = after.leases.get(id);
+        if (was == nullptr || is == nullptr || !(*was == *is)) lease_changed(was, is);
+    }
     removed_from_ = nullptr;
     if (const auto* done = std::get_if<core::Done>(&input)) answer_join(*done);
 }

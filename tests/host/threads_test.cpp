@@ -19,8 +19,9 @@ std::string stat_of(int tid, std::uint64_t start_time) {
            std::to_string(start_time) + " 0 0\n";
 }
 
-void add_thread(const FakeRoot& proc, int pid, int tid, const std::string& cpus) {
-    proc.set(std::to_string(pid) + "/task/" + std::to_string(tid) + "/status", "Cpus_allowed_list:\t" + cpus + "\n");
+void add_thread(const FakeRoot& proc, int pid, int tid, const std::string& cpus, const std::string& before = {}) {
+    proc.set(std::to_string(pid) + "/task/" + std::to_string(tid) + "/status",
+             before + "Cpus_allowed_list:\t" + cpus + "\n");
     proc.set(std::to_string(tid) + "/stat", stat_of(tid, 7));
 }
 
@@ -33,6 +34,20 @@ TEST(ThreadMasks, AreThoseNarrowerThanTheCpuset) {
     ASSERT_EQ(masks.kept.size(), 1U);
     EXPECT_EQ(masks.kept[0], (ThreadMask{.pid = 100, .thread = {.pid = 101, .start_time = 7}, .cpus = {2, 3}}));
     EXPECT_EQ(masks.left_out, 0U);
+}
+
+TEST(ThreadMasks, OfAProcessWithOneThreadAreInOneFile) {
+    const FakeRoot root{{"sys/fs/cgroup/cpuset.cpus.effective", "0-7\n"},
+                        {"sys/fs/cgroup/a.slice/cpuset.cpus.effective", "0-3\n"}};
+    const FakeRoot proc{
+        {"100/cgroup", "0::/b.slice\n"}, {"101/cgroup", "0::/b.slice\n"}, {"102/cgroup", "0::/a.slice\n"}};
+    const auto add = [&](int pid, const std::string& cpus) { add_thread(proc, pid, pid, cpus, "Threads:\t1\n"); };
+    add(100, "0-7");
+    add(101, "4");
+    add(102, "0-3");  // all that its cgroup has
+    const auto masks = read_thread_masks(root.root(), proc.root(), kCgroup2);
+    ASSERT_EQ(masks.kept.size(), 1U);
+    EXPECT_EQ(masks.kept[0], (ThreadMask{.pid = 101, .thread = {.pid = 101, .start_time = 7}, .cpus = {4}}));
 }
 
 TEST(ThreadMasks, BeyondWhatARecordHoldsAreCounted) {
