@@ -87,8 +87,8 @@ Result<Value::Dicts> Connection::ask_list(const char* method) {
     return bus::read_dicts(reply->get(), bus::kMaxReplyEntries);
 }
 
-Result<Value::Dicts> Connection::history(unsigned most) {
-    const auto reply = bus::call(bus_.get(), destination_, bus::kHistory, [&](sd_bus_message* m) -> Result<void> {
+Result<Value::Dicts> Connection::ask_list(const char* method, unsigned most) {
+    const auto reply = bus::call(bus_.get(), destination_, method, [&](sd_bus_message* m) -> Result<void> {
         if (const int result = sd_bus_message_append(m, "u", most); result < 0)
             return fail(Errc::io, "cannot ask", -result);
         return {};

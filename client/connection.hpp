@@ -58,8 +58,10 @@ public:
     model::Result<model::Dict> topology() { return ask(bus::kGetTopology); }
     model::Result<model::Dict> status() { return ask(bus::kGetStatus); }
     model::Result<model::Value::Dicts> leases() { return ask_list(bus::kListLeases); }
+    /// Those that are not over; of those that wait the first so many, in their order.
+    model::Result<model::Value::Dicts> current_leases(unsigned waiting) { return ask_list(bus::kListCurrent, waiting); }
     /// Leases that are over, the newest first.
-    model::Result<model::Value::Dicts> history(unsigned most);
+    model::Result<model::Value::Dicts> history(unsigned most) { return ask_list(bus::kHistory, most); }
     /// Who is busy on leased CPUs without a lease; takes a fifth of a second.
     model::Result<model::Value::Dicts> squatters() { return ask_list(bus::kGetSquatters); }
     /// A line to who holds a lease.
@@ -82,6 +84,7 @@ private:
     model::Result<model::Dict> ask(const char* method);
     model::Result<model::Dict> ask(const char* method, const std::string& id);
     model::Result<model::Value::Dicts> ask_list(const char* method);
+    model::Result<model::Value::Dicts> ask_list(const char* method, unsigned most);
 
     bus::Bus bus_;
     const char* destination_;  ///< null on a peer-to-peer connection

@@ -46,7 +46,7 @@ int status(const Globals& globals) {
     if (!daemon) return say_failure(daemon.error());
     auto state = daemon->status();
     if (!state) return say_failure(state.error());
-    const auto leases = daemon->leases();
+    const auto leases = daemon->current_leases(kWaitingShown);
     if (!leases) return say_failure(leases.error());
     const auto knobs = daemon->knobs();
     if (!knobs) return say_failure(knobs.error());
@@ -56,7 +56,21 @@ int status(const Globals& globals) {
             model::Dict{{"daemon", *state}, {"leases", *leases}, {"knobs", *knobs}, {"squatters", squatters}}));
     auto text = status_text(*state, *leases, *knobs, now_real(), terminal_width());
     for (const auto& line : squatter_lines(squatters)) text += printable(line) + '\n';
-    return print(text);
+    return print(text + more_waiting_text(*state, *leases));
+}
+
+int list(const Globals& globals, bool all) {
+    auto daemon = reach(globals.endpoint, Need::looking);
+    if (!daemon) return say_failure(daemon.error());
+    say_what_is_amiss(*daemon);
+    const auto leases = all ? daemon->leases() : daemon->current_leases(kWaitingShown);
+    if (!leases) return say_failure(leases.error());
+    const auto state = daemon->status();
+    if (!state) return say_failure(state.error());
+    const auto more = all ? std::string() : more_waiting_text(*state, *leases);
+    if (!globals.json) return print(leases_text(*leases, all, now_real(), terminal_width()) + more);
+    if (!more.empty()) say(more.substr(0, more.size() - 1));
+    return print(json_text(*leases));
 }
 
 /// What `hold` has written for those that join: it knows the policy and the engine.
@@ -97,18 +111,8 @@ void add_status(CLI::App& verb, Globals& globals) {
 
 void add_list(CLI::App& verb, Globals& globals) {
     const auto all = std::make_shared<bool>(false);
-    verb.add_flag("-a,--all", *all, "also leases that are over");
-    verb.callback([&globals, all] {
-        globals.go = [&globals, all] {
-            return look(
-                globals,
-                [](Connection& daemon) {
-                    say_what_is_amiss(daemon);
-                    return daemon.leases();
-                },
-                [&](const auto& leases) { return leases_text(leases, *all, now_real(), terminal_width()); });
-        };
-    });
+    verb.add_flag("-a,--all", *all, "also leases that are over, and all that wait");
+    verb.callback([&globals, all] { globals.go = [&globals, all] { return list(globals, *all); }; });
 }
 
 void add_show(CLI::App& verb, Globals& globals) {

@@ -69,7 +69,7 @@ std::string enumeration(const std::vector<std::string>& words) {
 
 /// The id of another lease whose command names the same file: it may be about to read it.
 std::string other_lease_of(Connection& daemon, const std::string& own, const std::string& name) {
-    const auto leases = daemon.leases();
+    const auto leases = daemon.current_leases(0);
     if (!leases) return {};
     for (const auto& lease : *leases) {
         const auto id = get_text(lease, "id");

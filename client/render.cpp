@@ -150,6 +150,14 @@ std::string cpus_of(const Dict& lease) {
 
 }  // namespace
 
+std::string more_waiting_text(const Dict& status, const Value::Dicts& leases) {
+    const auto shown = static_cast<std::uint64_t>(
+        std::ranges::count_if(leases, [](const Dict& lease) { return get_text(lease, "state") == "queued"; }));
+    const auto waiting = get_number(get_dict(status, "leases"), "queued");
+    return waiting <= shown ? std::string()
+                            : std::to_string(waiting - shown) + " more wait; numa-leasectl list --all shows them\n";
+}
+
 std::string leases_text(const Value::Dicts& leases, bool all, std::uint64_t now, std::size_t width) {
     Value::Dicts shown;
     for (const auto& lease : leases)

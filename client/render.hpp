@@ -11,6 +11,11 @@ namespace numalease::client {
 
 using model::Dict;
 
+/// Of those that wait, how many `list`, `status` and `top` show.
+inline constexpr unsigned kWaitingShown = 64;
+/// A line about those that wait and are not in `leases`; empty where there are none.
+std::string more_waiting_text(const model::Dict& status, const model::Value::Dicts& leases);
+
 /// ID STATE USER CPUS NODES THREADS BUSY SINCE LEFT COMMAND, and CLASS where one is not normal. `now`: µs of
 /// CLOCK_REALTIME. Leases that are over only with `all`.
 std::string leases_text(const model::Value::Dicts& leases, bool all, std::uint64_t now, std::size_t width);

@@ -272,13 +272,9 @@ Result<Connection> start_daemon(const Endpoint& endpoint, std::string& how) {
 /// A daemon that died has left work: a line of the journal that is about a lease or a knob. One that left in order
 /// keeps only the counter of ids there, so that they never repeat within a boot.
 bool left_behind(Connection& reader) {
-    const auto leases = reader.leases();
+    const auto leases = reader.current_leases(1);
     const auto knobs = reader.knobs();
-    const auto is_live = [](const model::Dict& lease) {
-        const auto state = model::get_text(lease, "state");
-        return state != "ended" && state != "refused";
-    };
-    return (leases && std::ranges::any_of(*leases, is_live)) ||
+    return (leases && !leases->empty()) ||
            (knobs && std::ranges::any_of(*knobs, [](const model::Dict& knob) { return knob.contains("prior"); }));
 }
 

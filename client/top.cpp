@@ -15,6 +15,7 @@
 
 #include "client/app.hpp"
 #include "client/output.hpp"
+#include "client/render.hpp"
 #include "client/screen.hpp"
 #include "client/where_read.hpp"
 
@@ -106,7 +107,7 @@ private:
         if (!status) return std::unexpected(status.error());
         auto topology = daemon_->topology();
         if (!topology) return std::unexpected(topology.error());
-        auto leases = daemon_->leases();
+        auto leases = daemon_->current_leases(kWaitingShown);
         if (!leases) return std::unexpected(leases.error());
         out.status = std::move(*status);
         out.topology = std::move(*topology);

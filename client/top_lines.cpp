@@ -175,6 +175,8 @@ void add_queue(std::vector<std::string>& out, const Sight& now, std::size_t widt
         if (const auto estimate = get_text(lease, "estimate"); !estimate.empty())
             out.push_back(line("   " + estimate, width));
     }
+    if (const auto more = more_waiting_text(now.status, now.leases); !more.empty())
+        out.push_back(line(more.substr(0, more.size() - 1), width));
 }
 
 }  // namespace

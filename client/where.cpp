@@ -67,7 +67,8 @@ Result<Subject> of_process(const Globals& globals, int pid, const Machine& machi
     out.bounds.machine = machine.memory;
     out.bounds.nodes = status->nodes & machine.memory;
     auto daemon = find_daemon(globals.endpoint, Wake::no);
-    const auto leases = daemon ? daemon->leases() : Result<model::Value::Dicts>(std::unexpected(daemon.error()));
+    const auto leases =
+        daemon ? daemon->current_leases(0) : Result<model::Value::Dicts>(std::unexpected(daemon.error()));
     if (leases) {
         if (const auto lease = lease_around(pid, *leases)) bind_to(out.bounds, *lease);
         return out;

@@ -21,8 +21,10 @@ inline constexpr const char* kStop = "Stop";              ///< s id, t grace µs
 inline constexpr const char* kExtend = "Extend";          ///< s id, t µs more → a{sv} lease
 inline constexpr const char* kVerify = "Verify";          ///< s id → a{sv}: where its memory is, against what it leased
 inline constexpr const char* kPlan = "Plan";              ///< a{sv} request → a{sv} placement
-inline constexpr const char* kListLeases = "ListLeases";  ///< → aa{sv}
-inline constexpr const char* kGetLease = "GetLease";      ///< s id → a{sv}
+inline constexpr const char* kListLeases = "ListLeases";  ///< → aa{sv}: also those that are over
+/// u waiting → aa{sv}: those that are not over; of those that wait the first so many, in their order.
+inline constexpr const char* kListCurrent = "ListCurrent";
+inline constexpr const char* kGetLease = "GetLease";          ///< s id → a{sv}
 inline constexpr const char* kGetTopology = "GetTopology";    ///< → a{sv}
 inline constexpr const char* kGetKnobs = "GetKnobs";          ///< → aa{sv}: every knob of this machine, now and prior
 inline constexpr const char* kGetStatus = "GetStatus";        ///< → a{sv}

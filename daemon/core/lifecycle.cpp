@@ -153,7 +153,8 @@ void Stepper::fail_lease(Lease& lease, const model::Error& error) {
 
 void Stepper::begin_ending(Lease& lease, std::string reason) {
     if (lease.state == LeaseState::ending || model::is_over(lease.state)) return;
-    std::erase(state_.queue, lease.id);
+    const bool waits = lease.state == LeaseState::queued;
+    if (waits) std::erase(state_.queue, lease.id);
     if (lease.started.boot.count() != 0 && lease.caller.parent.empty())
         add_use(state_.usage, lease, observed_, now_.boot);
     lease.state = LeaseState::ending;
@@ -162,6 +163,7 @@ void Stepper::begin_ending(Lease& lease, std::string reason) {
     lease.expires.reset();
     lease.parked.reset();
     state_.unit_asks.erase(lease.id);
+    if (waits) return;  // it has nothing yet
     let_everything_go(lease);
     take_off(lease);
 }

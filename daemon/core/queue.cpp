@@ -203,6 +203,11 @@ void Stepper::join_queue(Lease lease) {
 /// Where thousands come and give up again, those who wait are not all looked at for each, but once a second.
 bool Stepper::is_crowded() const { return state_.queue.size() > kLookedAt && !state_.first.empty(); }
 
+/// One that goes without having been in anybody's way.
+bool Stepper::waits_in_crowd(const LeaseId& id) const {
+    return is_crowded() && id != state_.first && state_.leases.at(id).state == LeaseState::queued;
+}
+
 /// What the lease would get in this world. Changes nothing.
 std::expected<Choice, NoPlace> Stepper::choose(Lease lease, const World& world) const {
     auto placement = try_place(lease, world);

@@ -52,11 +52,18 @@ void Stepper::operator()(const Join& input) {
     effects_.push_back(Confine{op, input.lease, input.process});
 }
 
-void Stepper::operator()(const HolderGone& input) {
-    const auto found = state_.leases.find(input.lease);
-    if (found == state_.leases.end() || model::is_over(found->second.state)) return;
-    serve_later_ = is_crowded() && found->second.state == LeaseState::queued && input.lease != state_.first;
-    auto& lease = state_.leases.edit(input.lease);
+void Stepper::operator()(const HoldersGone& input) {
+    std::vector<model::LeaseId> known;
+    std::ranges::copy_if(input.leases, std::back_inserter(known), [&](const model::LeaseId& id) {
+        const auto* lease = std::as_const(state_.leases).get(id);
+        return lease != nullptr && !model::is_over(lease->state);
+    });
+    serve_later_ =
+        is_crowded() && std::ranges::all_of(known, [&](const model::LeaseId& id) { return waits_in_crowd(id); });
+    for (const auto& id : known) holder_gone(state_.leases.edit(id));
+}
+
+void Stepper::holder_gone(Lease& lease) {
     if (lease.state == LeaseState::ending || lease.parked) return;
     if (may_come_back(lease)) return park(lease, why_it_ended(lease, "its last process ended"));
     if (lease.state != LeaseState::active) lease.failure = Errc::not_now;
@@ -85,7 +92,7 @@ void Stepper::operator()(const Stop& input) {
         refusal_ = Error{Errc::no_such_lease, "no lease " + input.lease};
         return;
     }
-    serve_later_ = is_crowded() && found->second.state == LeaseState::queued && input.lease != state_.first;
+    serve_later_ = waits_in_crowd(input.lease);
     auto& lease = state_.leases.edit(input.lease);
     if (lease.state == LeaseState::ending) return;
     if (lease.state != LeaseState::active) {

@@ -74,9 +74,9 @@ struct Join {
     model::Process process;
     std::vector<model::Process> dead;  ///< holders that have ended: dropped, so that the list does not grow for ever
 };
-/// The holder's processes (or its cgroup) are gone.
-struct HolderGone {
-    model::LeaseId lease;
+/// Of each the holder's processes (or its cgroup) are gone: one process may have held hundreds.
+struct HoldersGone {
+    std::vector<model::LeaseId> leases;
 };
 /// Memory ran out in the lease's cgroup: `events` as read now.
 struct OutOfMemory {
@@ -133,8 +133,8 @@ struct Shutdown {
     bool keeps_leases = false;  ///< the next daemon takes the active ones over; only what has not begun ends
 };
 
-using Input = std::variant<Acquire, Join, HolderGone, OutOfMemory, Release, Stop, Extend, Done, Verified, ShieldChanged,
-                           Tick, Recover, Shutdown>;
+using Input = std::variant<Acquire, Join, HoldersGone, OutOfMemory, Release, Stop, Extend, Done, Verified,
+                           ShieldChanged, Tick, Recover, Shutdown>;
 
 // ── Effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

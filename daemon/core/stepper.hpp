@@ -92,7 +92,7 @@ public:
 
     void operator()(const Acquire& input);
     void operator()(const Join& input);
-    void operator()(const HolderGone& input);
+    void operator()(const HoldersGone& input);
     void operator()(const OutOfMemory& input);
     void operator()(const Release& input);
     void operator()(const Stop& input);
@@ -161,6 +161,7 @@ private:
     void late_op_failed(model::Lease& lease, const model::Error& error, bool unconfines);
     void retry_units();
     void time_has_come(model::Lease& lease);
+    void holder_gone(model::Lease& lease);
     void look_for_offline_cpus();
     void drop_old_ended();
     void take_off(const model::Lease& lease);
@@ -194,6 +195,7 @@ private:
     void give(Choice choice);
     void join_queue(model::Lease lease);
     bool is_crowded() const;
+    bool waits_in_crowd(const model::LeaseId& id) const;
     bool wait_for_room(model::Lease lease, NoPlace why, bool told);
     std::pair<std::string, std::vector<model::LeaseId>> wanted_otherwise(const Lever& lever, const World& world) const;
     void choose_weights(model::Lease& lease, const model::Placement& placement) const;

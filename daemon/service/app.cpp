@@ -138,7 +138,8 @@ void App::assemble(core::State state) {
     confiner_.emplace(*later_, *machine_, bus_.get(), current, done);
     confiner_->start();
     holders_.emplace(
-        event_.get(), *machine_, [this](model::LeaseId id) { daemon_->submit(core::HolderGone{std::move(id)}); },
+        event_.get(), *machine_,
+        [this](std::vector<model::LeaseId> ids) { daemon_->submit(core::HoldersGone{std::move(ids)}); },
         [this](core::OutOfMemory it) { daemon_->submit(std::move(it)); });
     if (options_.keep_leases) holders_->keep_in_store(std::move(handed_over_.holders));
     shields_.emplace(event_.get(), *machine_, [this](core::ShieldChanged it) { daemon_->submit(std::move(it)); });

@@ -309,7 +309,7 @@ void Holders::check(const std::set<model::LeaseId>& ids) {
         if (!children_.contains(id) && !reported_.contains(id) && !alive(lease)) gone.push_back(id);
     }
     reported_.insert(gone.begin(), gone.end());
-    for (const auto& id : gone) gone_(id);  // may come back here through `sync`
+    if (!gone.empty()) gone_(std::move(gone));  // may come back here through `sync`
 }
 
 int Holders::on_pidfd(sd_event_source* /*source*/, int /*fd*/, std::uint32_t /*events*/, void* data) {

@@ -21,9 +21,10 @@ namespace numalease::service {
 /// that cgroup's emptiness. Nothing is polled.
 class Holders {
 public:
-    using Gone = std::function<void(model::LeaseId)>;
+    using Gone = std::function<void(std::vector<model::LeaseId>)>;
     using OutOfMemory = std::function<void(core::OutOfMemory)>;
-    /// `gone` is called from the loop, once per lease; `out_of_memory` whenever that happened in one.
+    /// `gone` is called from the loop, once for each lease, with all that are found at a time; `out_of_memory` whenever
+    /// that happened in one.
     Holders(sd_event* event, const Machine& machine, Gone gone, OutOfMemory out_of_memory);
     /// From now on systemd keeps every descriptor for the daemon after us. `kept` is what it kept of the one before:
     /// such a process is the one that was meant, alive or not; of one that is missing there nothing is known.

@@ -87,6 +87,7 @@ private:
     void verify(const Held& call);
     void plan(const Held& call);
     void list_leases(const Held& call);
+    void list_current(const Held& call);
     void get_lease(const Held& call);
     void get_topology(const Held& call);
     void get_knobs(const Held& call);

@@ -85,6 +85,30 @@ model::Dict Manager::dict_of(const Lease& lease) {
     return out;
 }
 
+/// What everybody wants to see, also beside thousands that wait.
+void Manager::list_current(const Held& call) {
+    std::uint32_t most = 0;
+    if (sd_bus_message_read(call.get(), "u", &most) < 0)
+        return reply_error(call, {Errc::invalid_request, "how many of those that wait is expected"});
+    const auto& leases = parts_.state().leases;
+    std::vector<const Lease*> shown;
+    for (const auto& [id, lease] : leases.begun())
+        if (!model::is_over(lease.state) && lease.state != model::LeaseState::queued) shown.push_back(&lease);
+    std::ranges::sort(shown, {}, [](const Lease* it) { return it->queued.boot; });
+    std::vector<std::pair<std::size_t, const Lease*>> waiting;
+    const auto& turns = forecasts();
+    for (const auto& id : parts_.state().queue) {
+        const auto turn = turns.find(id);  // one inside another's lease has none: it waits for that one's room alone
+        waiting.emplace_back(turn == turns.end() ? 0 : turn->second.position, &leases.at(id));
+    }
+    std::ranges::sort(waiting, {}, [](const auto& it) { return it.first; });
+    if (waiting.size() > most) waiting.resize(most);
+    for (const auto& [turn, lease] : waiting) shown.push_back(lease);
+    model::Value::Dicts out;
+    for (const auto* lease : shown) out.push_back(dict_of(*lease));
+    reply_dicts(call, out);
+}
+
 /// By who holds it, who knows when its engine is ready.
 void Manager::verify(const Held& call) {
     constexpr model::Micros kAgainAfter{1'000'000};

@@ -157,6 +157,8 @@ const sd_bus_vtable* Vtables::manager() {
                                  method<&Manager::plan>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("ListLeases", "", , "aa{sv}", SD_BUS_PARAM(leases), method<&Manager::list_leases>,
                                  kAnybody),
+        SD_BUS_METHOD_WITH_NAMES("ListCurrent", "u", SD_BUS_PARAM(waiting), "aa{sv}", SD_BUS_PARAM(leases),
+                                 method<&Manager::list_current>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("GetLease", "s", SD_BUS_PARAM(id), "a{sv}", SD_BUS_PARAM(lease),
                                  method<&Manager::get_lease>, kAnybody),
         SD_BUS_METHOD_WITH_NAMES("GetTopology", "", , "a{sv}", SD_BUS_PARAM(topology), method<&Manager::get_topology>,

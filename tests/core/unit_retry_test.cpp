@@ -33,7 +33,7 @@ std::uint64_t unconfine_of(const Step& step) {
 const model::Error kRefused{model::Errc::io, "foo.service could not be put back", 0};
 
 TEST(UnitRetry, AnEndingWaitsUntilItsUnitIsPutBack) {
-    auto step = core::step(with_unit(), HolderGone{"c1"}, {}, at(1'000));
+    auto step = core::step(with_unit(), HoldersGone{{"c1"}}, {}, at(1'000));
     auto op = unconfine_of(step);
     ASSERT_NE(op, 0U);
     step = core::step(step.next, Done{.op = op, .error = kRefused}, {}, at(2'000));
@@ -68,7 +68,7 @@ State being_confined() {
 }
 
 TEST(UnitRetry, WhatIsStillBeingConfinedIsPutBackWhenThatIsOver) {
-    auto step = core::step(being_confined(), HolderGone{"c1"}, {}, at(1'000));
+    auto step = core::step(being_confined(), HoldersGone{{"c1"}}, {}, at(1'000));
     EXPECT_EQ(step.next.leases.at("c1").state, LeaseState::ending);
     EXPECT_TRUE(step.effects.empty()) << "it would be confined after it was put back";
     auto confined = step.next.leases.at("c1").confinement;
@@ -87,7 +87,7 @@ TEST(UnitRetry, ALeaseParkedWhileItIsConfinedAnewIsPutBackWhenThatIsOver) {
     auto& lease = state.leases.at("c1");
     lease.started = at(500);
     lease.request.grace = microseconds(60'000'000);
-    auto step = core::step(state, HolderGone{"c1"}, {}, at(1'000));
+    auto step = core::step(state, HoldersGone{{"c1"}}, {}, at(1'000));
     ASSERT_TRUE(step.next.leases.at("c1").parked);
     EXPECT_EQ(step.effects.size(), 1U) << "only its unit is asked about";
     step = core::step(step.next, Done{.op = 7, .error = kRefused}, {}, at(2'000));
@@ -104,7 +104,7 @@ TEST(UnitRetry, AnOrderlyRestartKeepsALeaseThatIsTakenUpAgain) {
 }
 
 TEST(UnitRetry, ARefusalIsReportedOnceAndNobodyIsKeptWaitingForEver) {
-    auto step = core::step(with_unit(), HolderGone{"c1"}, {}, at(1'000));
+    auto step = core::step(with_unit(), HoldersGone{{"c1"}}, {}, at(1'000));
     std::size_t reports = 0;
     auto now = at(1'000);
     int tries = 0;
@@ -122,7 +122,7 @@ TEST(UnitRetry, ARefusalIsReportedOnceAndNobodyIsKeptWaitingForEver) {
 }
 
 TEST(UnitRetry, ARestartTriesAgainAtOnce) {
-    const auto ending = core::step(with_unit(), HolderGone{"c1"}, {}, at(1'000)).next;
+    const auto ending = core::step(with_unit(), HoldersGone{{"c1"}}, {}, at(1'000)).next;
     const auto failed = core::step(ending, Done{.op = 1, .error = kRefused}, {}, at(2'000)).next;
     std::vector<std::string> ignored;
     const auto replayed = replay(snapshot(failed), ignored);
@@ -131,7 +131,7 @@ TEST(UnitRetry, ARestartTriesAgainAtOnce) {
 }
 
 TEST(UnitOwner, TheNextRunOfAUnitIsLookedAtOnlyWhenTheFormerLeaseIsOffIt) {
-    auto state = core::step(with_unit(), HolderGone{"c1"}, {}, at(1'000)).next;
+    auto state = core::step(with_unit(), HoldersGone{{"c1"}}, {}, at(1'000)).next;
     auto& next = state.leases["c2"];
     next.id = "c2";
     next.state = LeaseState::preparing;

@@ -267,7 +267,7 @@ std::string FakeMachine::acquire(const std::string& options, unsigned uid, const
 // By value: `id` may be the one in `alive`.
 void FakeMachine::holder_gone(std::string id) {
     alive.erase(id);
-    handle(core::HolderGone{std::move(id)});
+    handle(core::HoldersGone{{std::move(id)}});
 }
 
 void FakeMachine::restart() {

@@ -15,7 +15,7 @@ import harness
 from harness import Case, eventually
 from wire import Wire
 
-QUEUED, CLIENTS = 500, 50
+QUEUED, CLIENTS, SHOWN = 500, 50, 64
 MINUTES, A_MINUTE = 0.2, 1000
 
 
@@ -44,6 +44,16 @@ class Load(Case):
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+    @staticmethod
+    def timed(wire, *question):
+        """The answer, and the median of the seconds it takes."""
+        answer, seconds = None, []
+        for _ in range(9):
+            start = time.monotonic()
+            answer = wire.call(*question)
+            seconds.append(time.monotonic() - start)
+        return answer, statistics.median(seconds)
 
     def socket(self):
         return str(pathlib.Path(self.runtime_dir) / 'socket')
@@ -84,16 +94,18 @@ class Load(Case):
 
         eventually(all_wait, seconds=3000, what='all of them waiting')
         seconds = time.monotonic() - begun
-        lists = []
-        for _ in range(9):
-            start = time.monotonic()
-            leases = watcher.call('ListLeases')
-            lists.append(time.monotonic() - start)
-        self.assertEqual(sum(it['state'] == 'queued' for it in leases), QUEUED // CLIENTS * CLIENTS)
         now = self.figures()
+        whole, all_seconds = self.timed(watcher, 'ListLeases')
+        self.assertEqual(sum(it['state'] == 'queued' for it in whole), QUEUED // CLIENTS * CLIENTS)
+        leases, seconds_of_list = self.timed(watcher, 'ListCurrent', 'u', SHOWN)
+        self.assertEqual([it['state'] for it in leases], ['active'] + SHOWN * ['queued'])
+        self.assertEqual([it['position'] for it in leases[1:]], list(range(1, SHOWN + 1)))
+        self.assertRegex(self.ctl('list').stdout,
+                         f'\\n{QUEUED // CLIENTS * CLIENTS - SHOWN} more wait; numa-leasectl list --all shows them\\n$')
         print(f'{QUEUED} requests by {CLIENTS} clients queued in {seconds:.1f} s, {now[2] - cpu:.1f} s CPU; '
               f'{(now[0] - memory) / QUEUED / 1024:.1f} KiB each; one lease is shown in {1e3 * statistics.median(looks):.1f} ms '
-              f'meanwhile, the whole list in {1e3 * statistics.median(lists):.0f} ms afterwards', file=sys.stderr)
+              f'meanwhile; list in {1e3 * seconds_of_list:.1f} ms, list --all in {1e3 * all_seconds:.0f} ms',
+              file=sys.stderr)
         # A waiter that is killed leaves the queue; those of others stay.
         self.end(clients[0])
         eventually(lambda: self.waiting(watcher) == QUEUED // CLIENTS * (CLIENTS - 1), seconds=600, what='one client gone')
@@ -120,7 +132,7 @@ class Load(Case):
                 done += 1
                 if done % 10 == 0:
                     start = time.monotonic()
-                    watcher.call('ListLeases')
+                    watcher.call('ListCurrent', 'u', SHOWN)
                     looks.append(time.monotonic() - start)
                 time.sleep(max(0.0, begun + done * 60 / A_MINUTE - time.monotonic()))
             self.assertEqual(failed, 0)
