@@ -23,7 +23,7 @@ class Ctl(bed.Case):
         return subprocess.run(self.words(*verb), capture_output=True, text=True, timeout=bed.PATIENCE, check=False)
 
     def listed(self):
-        said = json.loads(self.ctl('list', '--json').stdout)
+        said = json.loads(self.ctl('list', '--all', '--json').stdout)
         return said if isinstance(said, list) else said['leases']
 
     def run_in_session(self, *words):

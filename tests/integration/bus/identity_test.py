@@ -37,7 +37,7 @@ class Identity(bed.Case):
                 if arg.get('direction') == 'in':
                     self.assertIn((arg.get('name'), arg.get('type')),
                                   {('id', 's'), ('until', 's'), ('request', 'a{sv}'), ('grace_usec', 't'), ('time_usec', 't'),
-                                   ('max', 'u'), ('text', 's'),
+                                   ('max', 'u'), ('waiting', 'u'), ('text', 's'),
                                    ('file', 'h')})
 
     def test_a_caller_that_exits_before_the_answer_leaves_no_lease_that_lasts(self):

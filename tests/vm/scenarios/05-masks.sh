@@ -25,7 +25,7 @@ wait_for 120 test -e /tmp/in
 assert_eq "$(masks)" "5-6 1,7 3-4 " "masks beside a scope"
 echo "cpuset now: '$(cat /sys/fs/cgroup/cgroup.subtree_control)' '$(cat /sys/fs/cgroup/user.slice/cgroup.subtree_control)'"
 kill "$(pgrep -f '^sh -c echo in')"
-no_lease() { ! "$ctl" --json list | grep -Eq '"state": "(active|ending|preparing)"'; }
+no_lease() { ! "$ctl" --json list --all | grep -Eq '"state": "(active|ending|preparing)"'; }
 pkill -f '^sleep 1000$' -g "$(pgrep -f '^sh -c echo in' || echo 0)" 2>/dev/null || true
 scopes() { systemctl --no-legend list-units 'numalease-*.scope' | awk '{print $1}'; }
 for scope in $(scopes); do systemctl stop "$scope"; done

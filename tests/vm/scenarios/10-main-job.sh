@@ -46,7 +46,7 @@ assert_eq "$(cat $balancing)" 0 "balancing in the lease"
 daemon=$(main_pid numa-leased-on-demand)
 assert systemctl kill --signal=KILL numa-leased-on-demand.service
 wait_for 60 new_daemon "$daemon" numa-leased-on-demand # before a client could start one
-assert grep -q '"state": "active"' <(wait_for 60 "$ctl" --json list)
+assert grep -q '"state": "active"' <(wait_for 60 "$ctl" --json list --all)
 assert_eq "$(cat $balancing)" 0 "balancing under the live lease"
 kill -9 $job
 wait_for 10 reads $balancing 1

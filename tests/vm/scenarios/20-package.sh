@@ -65,10 +65,10 @@ echo "── upgraded under live leases"
 numa-leasectl run --node 1 --numa-balancing off --hugepages 2M=32M -- "${workload[@]}" &
 job=$!
 as_user alice numa-leasectl run --node 2 -- sleep 1000 &
-wait_for 60 eval 'numa-leasectl --json list | grep -c "\"state\": \"active\"" | grep -qx 2'
+wait_for 60 eval 'numa-leasectl --json list --all | grep -c "\"state\": \"active\"" | grep -qx 2'
 wait_for 60 reads /proc/$job/comm python3
 wait_for 60 settled "$job"
-mapfile -t leases < <(numa-leasectl --json list | sed -n 's/^ *"id": "\(.*\)",*/\1/p' | tail -n 2)
+mapfile -t leases < <(numa-leasectl --json list --all | sed -n 's/^ *"id": "\(.*\)",*/\1/p' | tail -n 2)
 assert_eq "${leases[0]}" "$(lease_of "$job")" "the first of two leases"
 before=$(as_it_was "$job" "${leases[@]}")
 moved=$(migrated)

@@ -8,7 +8,7 @@ balancing=/proc/sys/kernel/numa_balancing
 dropins=/run/systemd/system/numa-leased.service.d
 pool=/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages
 
-active() { numa-leasectl --json list | grep -q '"state": "active"'; }
+active() { numa-leasectl --json list --all | grep -q '"state": "active"'; }
 # lease: starts a workload in a lease with kernel state; sets `job` and `id`.
 lease() {
     numa-leasectl run --node 1 --numa-balancing off --hugepages 2M=32M -- "${workload[@]}" &
@@ -73,19 +73,19 @@ assert systemctl restart polkit
 assert as_user alice numa-leasectl list
 numa-leasectl run --node 1 --wait=forever -- true 2>/run/waiting &
 waiting=$!
-wait_for 30 eval 'numa-leasectl --json list | grep -q "\"state\": \"queued\""'
+wait_for 30 eval 'numa-leasectl --json list --all | grep -q "\"state\": \"queued\""'
 assert systemctl restart numa-leased
-queued=$(numa-leasectl --json list | sed -n '/"state": "queued"/,$p' | grep -c '"state": "queued"')
+queued=$(numa-leasectl --json list --all | sed -n '/"state": "queued"/,$p' | grep -c '"state": "queued"')
 assert_eq "$queued" 1 "what waits after a restart"
 daemon=$(main_pid)
 kill -9 "$daemon"
 wait_for 60 new_daemon "$daemon"
-wait_for 30 eval 'numa-leasectl --json list | grep -q "\"state\": \"queued\""'
+wait_for 30 eval 'numa-leasectl --json list --all | grep -q "\"state\": \"queued\""'
 assert kill -0 "$waiting"
 assert_eq "$(as_it_was "$job" "$id")" "$before" "the lease meanwhile"
 kill "$waiting"
 wait "$waiting" || true
-wait_for 30 eval '! numa-leasectl --json list | grep -q "\"state\": \"queued\""'
+wait_for 30 eval '! numa-leasectl --json list --all | grep -q "\"state\": \"queued\""'
 
 echo "── a second daemon on this kernel is refused, from a mount namespace of its own too (case 59)"
 rc=0

@@ -15,7 +15,7 @@ runs() { # COMM CPUS: what the unit's main process is, and may use
     pid=$(main_pid)
     [[ $pid != 0 && $(cat "/proc/$pid/comm") == "$1" && $(cpus_of "$pid") == "$2" ]]
 }
-no_lease() { ! "$ctl" --json list | grep -Eq '"state": "(active|ending|preparing)"'; }
+no_lease() { ! "$ctl" --json list --all | grep -Eq '"state": "(active|ending|preparing)"'; }
 # as_before FILES PROPERTIES
 as_before() { [[ $(files) == "$1" && $(properties) == "$2" ]]; }
 check_as_before() {
@@ -63,7 +63,7 @@ refute test -e "/proc/$child"
 check_as_before "$files" "$before"
 
 echo "── killed and started again at once: the same lease, and it does not queue again"
-lease() { "$ctl" --json list | sed -n 's/.*"id": "\(c[0-9]*\)".*/\1/p' | tail -n 1; }
+lease() { "$ctl" --json list --all | sed -n 's/.*"id": "\(c[0-9]*\)".*/\1/p' | tail -n 1; }
 systemctl start $unit
 wait_for 90 runs sleep 2-3
 pid=$(main_pid) before_kill=$(lease)
@@ -100,7 +100,7 @@ systemctl start $unit
 wait_for 90 runs sleep 2-3
 assert_eq "$(files)" "$own_files" "files in the lease"
 assert_eq "$(properties)" "$own" "properties in the lease"
-assert grep -q 'AllowedCPUs=0-3 of its own' <("$ctl" --json list)
+assert grep -q 'AllowedCPUs=0-3 of its own' <("$ctl" --json list --all)
 systemctl stop $unit
 check_as_before "$own_files" "$own"
 rm /etc/systemd/system/$unit.d/60-own.conf

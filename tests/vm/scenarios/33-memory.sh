@@ -30,7 +30,7 @@ assert_eq "$got" 137 "exit status"
 wait_for 20 has_told 2
 told
 assert grep -q "limit of 100M" <(told)
-assert grep -q '"reason": "out of memory: 1 process killed at the lease' <("$ctl" --json list)
+assert grep -q '"reason": "out of memory: 1 process killed at the lease' <("$ctl" --json list --all)
 
 echo "── the bystander (case 52)"
 assert_eq "$(cat /sys/fs/cgroup/system.slice/bystander.service/cgroup.procs)" "$bystander" "its processes"

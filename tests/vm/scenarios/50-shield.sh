@@ -9,9 +9,9 @@ members alice
 wait_for 60 systemctl --quiet is-active numa-leased.service
 [[ -e $fs/cpuset.cpus.isolated ]] && older='' || older=yes # below Linux 6.7: one slice for all shields
 
-field() { numa-leasectl --json list | sed -n "s/^ *\"$1\": \"\?\([^\",]*\)\"\?,\?$/\1/p"; }
+field() { numa-leasectl --json list --all | sed -n "s/^ *\"$1\": \"\?\([^\",]*\)\"\?,\?$/\1/p"; }
 says() { numa-leasectl show "$1" | grep -q "$2"; }
-idle() { ! numa-leasectl --json list | grep -Eq '"state": "(queued|preparing|active|ending)"'; }
+idle() { ! numa-leasectl --json list --all | grep -Eq '"state": "(queued|preparing|active|ending)"'; }
 partition() { [[ $(cat "$shield/cpuset.cpus.partition" 2>/dev/null) == "$1"* ]]; }
 # overlaps LIST FIRST LAST: has a CPU list one of FIRST to LAST?
 overlaps() {

@@ -142,7 +142,7 @@ answer=$(busctl call org.numalease1 /org/numalease1 org.numalease1.Manager Verif
 echo "$answer"
 assert grep -qF "$idle" <<<"$answer"
 assert grep -qF "$lease when it was ready: $idle" <<<"$("$ctl" list)"
-json=$("$ctl" --json list)
+json=$("$ctl" --json list --all)
 assert grep -q '"verified": {' <<<"$json"
 assert grep -qF "$idle" <<<"$json"
 show "$lease"
