@@ -130,11 +130,13 @@ std::optional<Error> Stepper::queue_refusal(const Lease& lease) const {
                                   " requests in the queue, the most allowed here; wait for one, or cancel one"};
 }
 
-/// By the user's own limits, even if everybody else were gone.
-bool Stepper::held_back(const Lease& lease) const {
+/// By the user's own limits, even if everybody else were gone; with `beside` given to the same user, too.
+bool Stepper::held_back(const Lease& lease, const Lease* beside) const {
     const auto& limits = limits_of(lease.caller.uid);
     if (limits == model::Limits{.weight = limits.weight}) return false;
-    const auto choice = choose(lease, without([&](const Lease& it) { return it.caller.uid != lease.caller.uid; }));
+    auto world = without([&](const Lease& it) { return it.caller.uid != lease.caller.uid; });
+    if (beside != nullptr) world.beside.push_back(beside);
+    const auto choice = choose(lease, world);
     return !choice && choice.error().error.code == Errc::quota;
 }
 

@@ -384,9 +384,15 @@ void Stepper::serve_queue() {
         if (choice) {
             ++looked;
             const auto own = held.find(uid);
-            const auto* before = first && would_delay(*first)                    ? &*first
-                                 : own != held.end() && would_delay(own->second) ? &own->second
-                                                                                 : nullptr;
+            // A turn is not lost to its own user's next request, which would use up what the user may have.
+            const auto takes_turn = [&](const Reserved& it) {
+                const auto& turn = std::as_const(state_.leases).at(it.id);
+                const auto other = given(*choice);
+                return turn.caller.uid == uid && held_back(turn, &other);
+            };
+            const auto* before = first && (would_delay(*first) || takes_turn(*first)) ? &*first
+                                 : own != held.end() && would_delay(own->second)      ? &own->second
+                                                                                      : nullptr;
             if (before == nullptr)
                 give(std::move(*choice));
             else

@@ -71,12 +71,18 @@ bool Stepper::delays(const Expected& reservation, const Lease& first, const Choi
         if (!reservation.start || now_.boot + *request.time + kExpiryGrace <= *reservation.start) return false;
     }
     if (reservation.outside) return false;  // no lease that ends would help it
-    auto given = choice.lease;
-    given.placement = choice.placement;
-    given.state = LeaseState::preparing;
+    const auto other = given(choice);
     auto world = reservation.world;
-    world.beside.push_back(&given);
+    world.beside.push_back(&other);
     return !choose(first, world);
+}
+
+/// As it is when it has been given.
+Lease Stepper::given(const Choice& choice) {
+    auto out = choice.lease;
+    out.placement = choice.placement;
+    out.state = LeaseState::preparing;
+    return out;
 }
 
 std::string Stepper::start_text(const Expected& it) const {

@@ -213,6 +213,7 @@ private:
 
     // reserve.cpp: when it will fit
     bool delays(const Expected& reservation, const model::Lease& first, const Choice& choice) const;
+    static model::Lease given(const Choice& choice);
     std::string start_text(const Expected& it) const;
 
     // limits.cpp: what a user may have
@@ -221,7 +222,7 @@ private:
     const model::Limits& limits_of(unsigned uid) const;
     std::optional<model::Error> limit_refusal(model::Lease& lease) const;
     std::optional<model::Error> queue_refusal(const model::Lease& lease) const;
-    bool held_back(const model::Lease& lease) const;
+    bool held_back(const model::Lease& lease, const model::Lease* beside = nullptr) const;
     std::optional<model::Error> never(const model::Lease& lease) const;
     World without(const std::function<bool(const model::Lease&)>& gone) const;
     // levers.cpp

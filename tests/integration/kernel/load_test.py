@@ -10,6 +10,7 @@ import signal
 import statistics
 import sys
 import time
+import warnings
 
 import harness
 from harness import Case, eventually
@@ -32,6 +33,7 @@ class Load(Case):
         pid = os.fork()
         if pid == 0:
             code = 1
+            warnings.simplefilter('ignore', ResourceWarning)  # what it has goes with it
             with contextlib.suppress(BaseException):
                 work()
                 code = 0
@@ -117,13 +119,20 @@ class Load(Case):
                    seconds=3000, what='an empty queue')
 
     def test_leases_that_come_and_go(self):
-        self.daemon = self.start_daemon()
-        watcher = self.daemon.wire()
-
         def lease():
             wire = Wire(self.socket())
             name, _ = wire.acquire(cores='1', share='yes', wait='forever')
             wire.call('Wait', 'ss', name, 'active')
+
+        # The history of leases is bounded: a full one is there from the start, so that nothing else may grow.
+        before = self.start_daemon()
+        self.assertEqual(os.waitpid(self.child(lease), 0)[1], 0)
+        history = pathlib.Path(self.runtime_dir) / 'history'
+        eventually(history.exists, what='the history')
+        before.end()
+        history.write_text(history.read_text().splitlines()[-1] + '\n' + history.read_text() * 10_000)
+        self.daemon = self.start_daemon()
+        watcher = self.daemon.wire()
 
         def run(seconds, looks):
             begun, done, failed = time.monotonic(), 0, 0
@@ -138,11 +147,14 @@ class Load(Case):
             self.assertEqual(failed, 0)
             return done
 
+        def when_all_is_over():
+            eventually(lambda: set(watcher.call('GetStatus')['leases']) <= {'ended', 'refused'}, what='their end')
+            return self.figures()
+
         run(3, [])  # what is kept of the last ones is there, what is allocated once is
-        before, looks = self.figures(), []
+        before, looks = when_all_is_over(), []
         done = run(60 * MINUTES, looks)
-        eventually(lambda: set(watcher.call('GetStatus')['leases']) <= {'ended', 'refused'}, what='their end')
-        after = self.figures()
+        after = when_all_is_over()
         print(f'{done} leases in {MINUTES} min, {after[2] - before[2]:.1f} s CPU: memory {before[0] >> 10} → '
               f'{after[0] >> 10} KiB, descriptors {before[1]} → {after[1]}; list in {1e3 * statistics.median(looks):.1f} ms '
               f'(95 %: {1e3 * sorted(looks)[len(looks) * 95 // 100]:.1f})', file=sys.stderr)
