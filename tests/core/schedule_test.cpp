@@ -203,6 +203,28 @@ TEST_F(Schedule, HoweverManyAUsersLimitHoldsBackOthersAreLookedAt) {
     EXPECT_TRUE(runs(machine.acquire("cores=1 class=batch wait=no", 2)));
 }
 
+TEST_F(Schedule, ACrowdIsServedAtOnceWhenRoomIsMadeAndOnceASecondWhenSomebodyComesOrGoes) {
+    machine.light = true;
+    const auto one = machine.acquire("node=0");
+    const auto other = machine.acquire("node=1");
+    std::vector<std::string> crowd;
+    for (int i = 0; i < 70; ++i) crowd.push_back(machine.acquire("node=0 wait=forever"));
+    // Free cores that nobody's end has told of: whoever comes next does not find them, but the next look does.
+    machine.acquire("node=1 wait=forever", 1);
+    machine.state.leases.edit(other).state = LeaseState::ended;
+    machine.acquire("node=0 wait=forever", 2);
+    EXPECT_EQ(machine.state.queue.size(), 72U);
+    ASSERT_TRUE(machine.state.queue_retry_at);
+    EXPECT_EQ(*machine.state.queue_retry_at, machine.now.boot + 1_s);
+    pass(1_s);
+    EXPECT_EQ(machine.state.queue.size(), 71U);
+    machine.handle(core::HoldersGone{{crowd[50], crowd[51], crowd[52]}});
+    EXPECT_EQ(machine.state.queue.size(), 68U);
+    EXPECT_EQ(state_of(crowd[51]), LeaseState::refused);
+    machine.holder_gone(one);
+    EXPECT_TRUE(runs(crowd[0]));
+}
+
 TEST_F(Schedule, WhatALimitNeverAllowsDoesNotWait) {
     machine.acquire("node=all", 2);
     machine.observed.limits[1].cores = 2;
