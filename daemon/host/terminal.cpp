@@ -76,4 +76,17 @@ Result<std::string> write_to_terminal(const Root& proc_root, const Root& pts, co
     return name;
 }
 
+Result<std::string> write_to_one_of(const Root& proc_root, const std::vector<model::Process>& processes,
+                                    std::string_view text) {
+    model::Error why{Errc::unsupported, "no process of it has a terminal"};
+    const auto pts = Root::open("/dev/pts");
+    if (!pts) return std::unexpected(std::move(why));
+    for (const auto& process : processes) {
+        auto written = write_to_terminal(proc_root, *pts, process, text);
+        if (written) return written;
+        if (written.error().code != Errc::unsupported) why = std::move(written.error());
+    }
+    return std::unexpected(std::move(why));
+}
+
 }  // namespace numalease::host

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "host/root.hpp"
 #include "model/lease.hpp"
@@ -15,5 +16,10 @@ namespace numalease::host {
 /// system's terminal of that number (in a container); io.
 model::Result<std::string> write_to_terminal(const Root& proc_root, const Root& pts, const model::Process& process,
                                              std::string_view text);
+
+/// The same for the first of these processes that has one, with the terminals of this machine.
+/// Errors: those of the last one that has a terminal; unsupported where none has.
+model::Result<std::string> write_to_one_of(const Root& proc_root, const std::vector<model::Process>& processes,
+                                           std::string_view text);
 
 }  // namespace numalease::host

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "host/knobs.hpp"
+#include "host/terminal.hpp"
 #include "service/log.hpp"
 
 namespace numalease::service {
@@ -119,10 +120,12 @@ void Effects::operator()(const core::AskUnit& effect, const core::State& state) 
 
 void Effects::operator()(const core::Warn& effect, const core::State& state) const {
     const auto& lease = state.leases.at(effect.lease);
+    const auto text = "lease " + effect.lease + " ends in " + model::duration_text(effect.left) +
+                      "; for more time: numa-leasectl extend " + effect.lease + " 1h";
+    // Whoever has no terminal, or wants no messages there, reads it in the log.
+    (void)host::write_to_one_of(machine_.proc, lease.holders, "\r\n\aYour " + text + "\r\n");
     log::event(
-        log::Level::warning, log::kWarned,
-        "lease " + effect.lease + " ends in " + model::duration_text(effect.left) +
-            "; for more time: numa-leasectl extend " + effect.lease + " 1h",
+        log::Level::warning, log::kWarned, text,
         {{"LEASE", effect.lease}, {"LEASE_UID", std::to_string(lease.caller.uid)}, {"COMMAND", lease.request.command}});
 }
 

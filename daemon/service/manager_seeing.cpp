@@ -171,20 +171,12 @@ void Manager::pass_on(const Held& call, const model::LeaseId& id, const std::str
                 {"ASKED_BY", from},
                 {"ASKED_BY_UID", std::to_string(uid)}});
     model::Value::Strings through{std::string(log::destination())};
-    std::string why = "no process of it has a terminal";
     const auto line =
         "\r\n\aMessage from " + from + " about your lease " + id + " (numa-leasectl ask): " + text + "\r\n";
-    if (const auto pts = host::Root::open("/dev/pts"))
-        for (const auto& holder : (*lease)->holders) {
-            const auto written = host::write_to_terminal(parts_.machine->proc, *pts, holder, line);
-            if (written) {
-                through.push_back("terminal " + *written);
-                break;
-            }
-            if (written.error().code != Errc::unsupported) why = written.error().detail;
-        }
+    const auto written = host::write_to_one_of(parts_.machine->proc, (*lease)->holders, line);
+    if (written) through.push_back("terminal " + *written);
     model::Dict out{{"lease", id}, {"through", through}};
-    if (through.size() == 1) out["no_terminal"] = why;
+    if (!written) out["no_terminal"] = written.error().detail;
     reply_dict(call, out);
 }
 

@@ -243,11 +243,23 @@ class Seeing(bed.SessionCase):
             self.bed.connect().call('Ask', 'ss', lease, 'hello again')
         self.assertNotIn('hello again', self.bed.log.read_text())
 
-    def test_a_question_is_on_the_holders_terminal_unless_it_wants_none(self):
+    def terminal(self, mode):
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         self.addCleanup(os.close, slave)
-        os.chmod(os.ttyname(slave), 0o620)
+        os.chmod(os.ttyname(slave), mode)
+        return master, slave
+
+    def test_that_its_time_is_nearly_up_is_on_the_holders_terminal(self):
+        master, slave = self.terminal(0o620)
+        client = self.bed.connect(cgroup=None, preexec_fn=has_terminal(slave))
+        lease = client.active(cores='1', time='5s')['id']
+        self.assertEqual(select.select([master], [], [], 10)[0], [master])
+        self.assertRegex(os.read(master, 4096).decode(),
+                         f'\a?Your lease {lease} ends in [0-9mus ]+; for more time: numa-leasectl extend {lease} 1h\r')
+
+    def test_a_question_is_on_the_holders_terminal_unless_it_wants_none(self):
+        master, slave = self.terminal(0o620)
         client = self.bed.connect(cgroup=None, preexec_fn=has_terminal(slave))
         lease = client.active(cores='1')['id']
         said = self.watcher.call('Ask', 'ss', lease, 'größer?')[0]
@@ -257,10 +269,7 @@ class Seeing(bed.SessionCase):
         self.assertIn(f'Message from root about your lease {lease} (numa-leasectl ask): größer?\r', shown)
 
     def test_a_terminal_with_mesg_n_is_left_alone(self):
-        master, slave = pty.openpty()
-        self.addCleanup(os.close, master)
-        self.addCleanup(os.close, slave)
-        os.chmod(os.ttyname(slave), 0o600)
+        master, slave = self.terminal(0o600)
         client = self.bed.connect(preexec_fn=has_terminal(slave))
         said = self.watcher.call('Ask', 'ss', client.active(cores='1')['id'], 'hello')[0]
         self.assertEqual(said['through'], ['log'])
