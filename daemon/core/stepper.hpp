@@ -62,6 +62,9 @@ std::vector<model::Record> changes(const State& from, const State& to);
 /// What a lease still has to get of its promise, per node.
 std::map<unsigned, model::Bytes> outstanding(const model::Lease& lease, const Observed& observed);
 
+/// Can waiting bring what is missing?
+bool may_wait(const NoPlace& why);
+
 /// Who holds what at some moment: now, but for these.
 struct World {
     std::set<model::LeaseId> over;            ///< are no more
@@ -188,14 +191,10 @@ private:
     void shield_settled(model::Lease& lease);
     void shield_done(model::Lease& lease);
 
-    // queue.cpp: admission
+    // admit.cpp: what a request gets
     std::expected<Choice, NoPlace> choose(model::Lease lease, const World& world = {}) const;
     // overcommit.cpp
     std::expected<model::Placement, NoPlace> place_estimate(model::Lease& lease, const World& world, NoPlace why) const;
-    void give(Choice choice);
-    void join_queue(model::Lease lease);
-    bool is_crowded() const;
-    bool waits_in_crowd(const model::LeaseId& id) const;
     bool wait_for_room(model::Lease lease, NoPlace why, bool told);
     std::pair<std::string, std::vector<model::LeaseId>> wanted_otherwise(const Lever& lever, const World& world) const;
     void choose_weights(model::Lease& lease, const model::Placement& placement) const;
@@ -203,6 +202,12 @@ private:
                                                                const World& world) const;
     std::optional<model::Error> missing_lever(const model::Request& request) const;
     std::optional<model::Error> page_cache_refusal(const model::Lease& lease, const model::NodeSet& nodes) const;
+
+    // queue.cpp: who waits
+    void join_queue(model::Lease lease);
+    bool is_crowded() const;
+    bool waits_in_crowd(const model::LeaseId& id) const;
+    void give(Choice choice);
     void serve_queue();
     void serve_nested();
     bool blocked(const model::LeaseId& id, NoPlace why);
