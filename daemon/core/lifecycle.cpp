@@ -307,15 +307,22 @@ std::uint64_t Stepper::lease_op(const model::LeaseId& id) {
     return op;
 }
 
-/// Ended leases stay for a while, for whoever asks what became of them.
+/// Ended leases stay for a while, for whoever asks what became of them. However many have ended in this step, they are
+/// told of first: only those that were over before it go.
 void Stepper::drop_old_ended() {
     constexpr std::size_t kKept = 64;
-    std::vector<std::pair<model::Micros, model::LeaseId>> over;
-    for (const auto& [id, lease] : state_.leases.begun())
-        if (model::is_over(lease.state)) over.emplace_back(lease.ended.boot, id);
-    if (over.size() <= kKept) return;
-    std::ranges::sort(over);
-    for (std::size_t i = 0; i < over.size() - kKept; ++i) state_.leases.erase(over[i].second);
+    std::size_t all = 0;
+    std::vector<std::pair<model::Micros, model::LeaseId>> before;
+    for (const auto& [id, lease] : state_.leases.begun()) {
+        if (!model::is_over(lease.state)) continue;
+        ++all;
+        const auto* was = old_.leases.get(id);
+        if (was != nullptr && model::is_over(was->state)) before.emplace_back(lease.ended.boot, id);
+    }
+    if (all <= kKept) return;
+    std::ranges::sort(before);
+    before.resize(std::min(before.size(), all - kKept));
+    for (const auto& [ended, id] : before) state_.leases.erase(id);
 }
 
 }  // namespace numalease::core

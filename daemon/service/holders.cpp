@@ -138,6 +138,7 @@ void Holders::sync(const core::State& state) {
     // Both are in the order of their ids, and what has not changed is the very same.
     auto known = leases_.begin();
     const auto leave = [&] {
+        reported_.erase(known->first);
         let_go(*known->second, changed);
         known = leases_.erase(known);
     };

@@ -225,6 +225,17 @@ TEST_F(Schedule, ACrowdIsServedAtOnceWhenRoomIsMadeAndOnceASecondWhenSomebodyCom
     EXPECT_TRUE(runs(crowd[0]));
 }
 
+TEST_F(Schedule, HoweverManyEndAtOnceTheyAreAllThereToBeToldOf) {
+    machine.light = true;
+    machine.acquire("node=all");
+    core::HoldersGone gone;
+    for (int i = 0; i < 100; ++i) gone.leases.push_back(machine.acquire("node=0 wait=forever"));
+    machine.handle(gone);
+    for (const auto& id : gone.leases) EXPECT_EQ(state_of(id), LeaseState::refused);
+    machine.handle(core::Tick{});
+    EXPECT_EQ(machine.state.leases.size(), 1U + 64U);
+}
+
 TEST_F(Schedule, WhatALimitNeverAllowsDoesNotWait) {
     machine.acquire("node=all", 2);
     machine.observed.limits[1].cores = 2;
