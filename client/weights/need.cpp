@@ -73,6 +73,14 @@ Result<void> add_weights(Need& out, const Model& model, std::uint64_t count, con
         auto& where = gpu ? out.on_gpu : out.weights;
         where = Need::sum(where, tensor.bytes);
     }
+    // One matrix for the words in and out is on both sides.
+    const auto named = [&model](std::string_view name) {
+        return std::ranges::find(model.header.tensors, name, &Tensor::name);
+    };
+    const auto words = named("token_embd.weight");
+    if (words != model.header.tensors.end() && named("output.weight") == model.header.tensors.end() &&
+        is_on_gpu(count, count, settings.gpu_layers))
+        out.on_gpu = Need::sum(out.on_gpu, words->bytes);
     return {};
 }
 

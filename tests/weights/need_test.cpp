@@ -117,6 +117,9 @@ TEST(Need, LayersGoToTheGpuFromTheLast) {
     EXPECT_EQ(split({.gpu_layers = 99}), Pair(100, 600));
     EXPECT_EQ(split({.gpu_layers = 99, .overrides = {{R"(\.ffn_up_exps)", true}}}), Pair(300, 400));
     EXPECT_EQ(split({.overrides = {{R"(blk\.0)", false}, {"blk", true}}}), Pair(600, 100));
+    auto tied = four_layers();
+    tied.header.tensors.pop_back();
+    EXPECT_EQ(need_of(tied, layers, {.gpu_layers = 1})->on_gpu, 200U);  // the norm, and the embeddings once more
     EXPECT_EQ(need_of(four_layers(), layers, {.gpu_layers = 3})->cache, need_of(four_layers(), layers, {})->cache / 2);
     EXPECT_EQ(need_of(four_layers(), layers, {.gpu_layers = 3, .cache_on_host = true})->cache,
               need_of(four_layers(), layers, {})->cache);

@@ -1,6 +1,7 @@
 """Sizes of models beside what llama.cpp itself says: sparse files shaped as real ones, which nothing loads."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -21,9 +22,9 @@ def run(*words):
     return json.loads(done.stdout)
 
 
-def engine_says(file, *options):
+def engine_says(file, *options, folder='bin'):
     # Repacked weights are in a buffer that llama.cpp does not count there.
-    return run(ENGINE / 'bin/llama-memory', '-m', file, '--no-repack', *options)
+    return run(ENGINE / folder / 'llama-memory', '-m', file, '--no-repack', *options)
 
 
 def we_say(file, *options):
@@ -56,6 +57,26 @@ class Sizes(unittest.TestCase):
             with self.subTest(make.__name__):
                 it = make()
                 self.compare(make.__name__, shapes.write(self.folder / f'{make.__name__}.gguf', it.metadata, it.tensors))
+
+    def test_what_is_on_a_gpu(self):
+        """A real llama.cpp decides what goes to its GPU; that this one is in software changes nothing of it."""
+        os.environ['GGML_VK_VISIBLE_DEVICES'] = '0'  # those in software are used only where they are asked for
+        for make in shapes.FOR_GPU:
+            it = make()
+            file = shapes.write(self.folder / f'{make.__name__}.gguf', it.metadata, it.tensors)
+            for words in ('-ngl 0', '-ngl 5', '-ngl 99', '-ngl all -nkvo', '-ngl 99 --cpu-moe', '-ngl 99 --n-cpu-moe 4',
+                          r'-ngl 99 -ot blk\.[0-3]\.=CPU', '-ngl 3 -ot ffn_.*=CPU', '-ngl 99 -np 3 -ctk q8_0',
+                          r'-ngl 99 -ot \.ffn_down=CPU,\.attn_q=CPU'):
+                options = ('-c', '8192', '-fit', 'off', *words.split())
+                with self.subTest(model=make.__name__, options=words):
+                    ours, engines = we_say(file, *options)['need'], engine_says(file, *options, folder='gpu')
+                    print(f'{make.__name__:16} {words:38} on the host: weights {ours["weights"]} beside {engines["model"]}, '
+                          f'cache {ours["kv_cache"]} beside {engines["context"]}; '
+                          f'on the GPU {ours["on_gpu"]} beside {engines["gpu"]["model"]}', flush=True)
+                    self.near(ours['weights'], engines['model'], 'weights')
+                    for mine, theirs in ((ours['kv_cache'], engines['context']), (ours['on_gpu'], engines['gpu']['model'])):
+                        self.assertLessEqual(abs(mine - theirs), TOLERANCE * theirs)
+                    self.assertEqual(engines['gpu']['model'] > 0, words != '-ngl 0', 'llama.cpp found no GPU')
 
     def test_a_split_model(self):
         it = shapes.experts()

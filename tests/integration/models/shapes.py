@@ -310,4 +310,46 @@ def recurrent():
     return it
 
 
+def narrow():
+    """Dense, of tensors that a GPU in software takes: no more than 128 MiB each."""
+    it = Shape('llama', 24, 2048, 16000, feed_forward_length=5632,
+               **{'attention.head_count': 32, 'attention.head_count_kv': 4, 'rope.dimension_count': 64})
+    it.add('output', 2048, 16000)
+    for layer in range(24):
+        it.attention(layer, 32, 4, 64)
+        it.feed_forward(layer, 5632)
+    return it
+
+
+def narrow_experts():
+    """The same with experts, whose share is most of it."""
+    it = Shape('qwen3moe', 24, 1024, 16000, Q8_0, feed_forward_length=2048, expert_count=64, expert_used_count=8,
+               expert_feed_forward_length=512,
+               **{'attention.head_count': 16, 'attention.head_count_kv': 4, 'attention.key_length': 64,
+                  'attention.value_length': 64})
+    it.add('output', 1024, 16000)
+    for layer in range(24):
+        it.attention(layer, 16, 4, 64)
+        it.add(f'blk.{layer}.attn_q_norm', 64)
+        it.add(f'blk.{layer}.attn_k_norm', 64)
+        it.experts(layer, 64, 512)
+    return it
+
+
+def narrow_windows():
+    """The same with a window in five layers of six, and one matrix for the words in and out."""
+    it = Shape('gemma3', 24, 1536, 16000, feed_forward_length=4096,
+               **{'attention.head_count': 8, 'attention.head_count_kv': 4, 'attention.key_length': 128,
+                  'attention.value_length': 128, 'attention.sliding_window': 1024})
+    for layer in range(24):
+        it.attention(layer, 8, 4, 128)
+        for name in ('attn_q_norm', 'attn_k_norm'):
+            it.add(f'blk.{layer}.{name}', 128)
+        for name in ('post_attention_norm', 'post_ffw_norm'):
+            it.add(f'blk.{layer}.{name}', 1536)
+        it.feed_forward(layer, 4096)
+    return it
+
+
 ALL = (dense, quantised, experts, windows, windows_and_experts, latent, hybrid, recurrent_and_attention, recurrent)
+FOR_GPU = (narrow, narrow_experts, narrow_windows)

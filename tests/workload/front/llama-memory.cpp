@@ -1,6 +1,7 @@
-// Prints, as one line of JSON, what llama.cpp itself says that a model and its context will take of main memory, in
-// bytes: llama-server's options in, `{"model":…,"context":…,"compute":…,"n_ctx":…}` out. Nothing is loaded or allocated
-// (common_get_device_memory_data, which --fit uses), so the model may be a sparse file larger than the machine.
+// Prints, as one line of JSON, what llama.cpp itself says that a model and its context will take, in bytes:
+// llama-server's options in, `{"model":…,"context":…,"compute":…,"trained":…,"gpu":{"model":…,…}}` out, the first of
+// main memory, `gpu` of all devices together. Nothing is loaded or allocated (common_get_device_memory_data, which
+// --fit uses), so the model may be a sparse file larger than the machine.
 
 #include <arg.h>
 #include <common.h>
@@ -29,15 +30,17 @@ int main(int argc, char** argv) try {
     unsigned experts = 0;
     const auto data = common_get_device_memory_data(params.model.path.c_str(), &model, &context, devices, layers,
                                                     trained, experts, GGML_LOG_LEVEL_ERROR);
-    std::size_t sizes[3] = {};
-    for (const auto& one : data) {
-        sizes[0] += one.model;
-        sizes[1] += one.context;
-        sizes[2] += one.compute;
+    common_device_memory_data gpu{};
+    for (std::size_t i = 0; i + 1 < data.size(); ++i) {
+        gpu.model += data[i].model;
+        gpu.context += data[i].context;
+        gpu.compute += data[i].compute;
     }
-    std::printf(R"({"model":%zu,"context":%zu,"compute":%zu,"trained":%u})"
+    const auto& host = data.back();
+    std::printf(R"({"model":%zu,"context":%zu,"compute":%zu,"trained":%u,)"
+                R"("gpu":{"model":%zu,"context":%zu,"compute":%zu}})"
                 "\n",
-                sizes[0], sizes[1], sizes[2], trained);
+                host.model, host.context, host.compute, trained, gpu.model, gpu.context, gpu.compute);
     return 0;
 } catch (const std::exception& error) {
     std::fprintf(stderr, "llama-memory: %s\n", error.what());
