@@ -7,6 +7,7 @@
 
 #include "client/output.hpp"
 #include "client/sizing.hpp"
+#include "client/wrapper.hpp"
 #include "model/levers.hpp"
 
 namespace numalease::client {
@@ -147,11 +148,17 @@ public:
     }
 
     Result<void> apply_model(const Argv& command, const Env& user_env) {
-        auto file = typed_.model;
-        if (file.empty() && !command.empty())
-            if (const auto* engine = recognise(library_, command, nullptr))
-                file = model_file(*engine, command, user_env).value_or("");
-        if (file.empty()) return {};
+        const auto* engine = command.empty() ? nullptr : recognise(library_, command, nullptr);
+        auto named = typed_.model;
+        if (named.empty() && engine != nullptr) named = model_file(*engine, command, user_env).value_or("");
+        if (named.empty()) return {};
+        const auto local = engine != nullptr ? local_model(*engine, named, user_env) : named;
+        if (!local) {
+            out_.notes.push_back("model " + printable(named) +
+                                 " is not here yet, and not sized: --memory SIZE says it");
+            return {};
+        }
+        const auto& file = *local;
         const auto sizing = size_model(library_, file, command, user_env, has_compute_device());
         out_.model = file;
         out_.model_files = sizing ? sizing->model.files : std::vector{file};
@@ -159,12 +166,18 @@ public:
         if (typed_.fields.contains("memory")) return {};
         if (!sizing) {
             auto error = sizing.error();
+            // Such an engine reads forms that are not known here.
+            if (error.code == Errc::unreadable && typed_.model.empty() && takes_hub_names(*engine)) {
+                out_.notes.push_back(error.detail + "; its size is not known: --memory SIZE says it");
+                return {};
+            }
             if (error.code == Errc::unreadable) error.detail += "; say --memory SIZE instead";
             return std::unexpected(error);
         }
         fields_["memory"] = std::to_string(memory_to_ask(*sizing, machine_memory()));
         fields_["memory-is-estimate"] = "yes";
-        out_.notes.push_back(sizing_text(*sizing));
+        const auto name = file == named ? base_name(named) : std::string_view(named);
+        out_.notes.push_back(sizing_text(printable(name), *sizing));
         return {};
     }
 
@@ -206,6 +219,11 @@ private:
     void put(const std::string& field, const std::string& text) {
         fields_[field] = text;
         if (is_lever(field)) levers_.insert(field);
+    }
+
+    [[nodiscard]] static bool takes_hub_names(const model::Engine& engine) {
+        const auto option = engine.options.find("model");
+        return option != engine.options.end() && option->second.hub;
     }
 
     [[nodiscard]] Result<void> no_such_policy(const std::string& name, bool by_default) const {

@@ -288,7 +288,9 @@ std::optional<std::string> model_file(const Engine& engine, const Argv& argv, co
     const auto words = unwrap(argv);
     auto env = user_env;
     for (const auto& [name, value] : words.env) env[name] = value;
-    const auto from_user = given_by(option->second, argv, after_program(engine, argv, words.program), env);
+    const auto from = after_program(engine, argv, words.program);
+    if (option->second.behind_program && from < argv.size() && !argv[from].starts_with('-')) return argv[from];
+    const auto from_user = given_by(option->second, argv, from, env);
     if (from_user.empty() || from_user.back().value.empty()) return std::nullopt;
     if (from_user.back().value.find("://") != std::string::npos) return std::nullopt;
     if (option->second.list) return from_user.front().value.substr(0, from_user.front().value.find(','));

@@ -59,7 +59,8 @@ const model::Engine* recognise(const policies::Library& library, const Argv& arg
 /// Whether the engine's program there, which `argv` runs, is one that serves.
 bool is_server(const model::Engine& engine, const Argv& argv, std::size_t program);
 
-/// The model file a command names, by flag or else by variable. A URL is none.
+/// The model file a command names, behind its program, by flag or else by variable; where the engine's option says
+/// `hub` it may be a name. A URL is none.
 std::optional<std::string> model_file(const model::Engine& engine, const Argv& argv, const Env& user_env);
 
 /// Does the command map its model's files? By its own words, the user's and the policy's variables and what its engine

@@ -17,6 +17,9 @@ namespace numalease::client {
 using model::Bytes;
 using model::bytes_text;
 using model::Dict;
+using model::Errc;
+using model::fail;
+using model::Result;
 
 namespace {
 
@@ -123,8 +126,23 @@ Dict json_of(const Sizing& sizing, const std::vector<NodeRoom>& nodes) {
             {"notes", sizing.notes}};
 }
 
-int show_model(const Globals& globals, const std::string& file) {
+/// The one that the command names, where none was typed.
+Result<std::string> model_of(const policies::Library& library, const std::string& typed, const Argv& command) {
+    const auto* engine = command.empty() ? nullptr : recognise(library, command, nullptr);
+    if (engine == nullptr && !typed.empty()) return typed;
+    const auto env = current_environment();
+    const auto named = !typed.empty() || engine == nullptr ? typed : model_file(*engine, command, env).value_or("");
+    if (named.empty())
+        return fail(Errc::invalid_request, "model: no file is named; say FILE, or a command that names one behind --");
+    if (auto local = local_model(*engine, named, env)) return *std::move(local);
+    return fail(Errc::unreadable, "model " + printable(named) + " was not downloaded to here; name its folder");
+}
+
+int show_model(const Globals& globals, const std::string& typed) {
     const auto library = load_library();
+    const auto named = model_of(library, typed, globals.command);
+    if (!named) return say_failure(named.error());
+    const auto& file = *named;
     const auto sizing = size_model(library, file, globals.command, current_environment(), has_compute_device());
     if (!sizing) return say_failure(sizing.error());
     const auto nodes = rooms();
@@ -139,7 +157,9 @@ int show_model(const Globals& globals, const std::string& file) {
 
 void add_model(CLI::App& verb, Globals& globals) {
     const auto file = std::make_shared<std::string>();
-    verb.add_option("FILE", *file, "a GGUF file, any part of a split one, or a folder with safetensors")->required();
+    verb.add_option("FILE", *file,
+                    "a GGUF file, any part of a split one, or a folder with safetensors; without it the one "
+                    "that the COMMAND names");
     verb.callback([&globals, file] { globals.go = [&globals, file] { return show_model(globals, *file); }; });
 }
 

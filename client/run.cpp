@@ -216,6 +216,8 @@ int run(const Globals& globals, const RunOptions& options) {
     for (const auto& problem : library.problems) say(problem.detail + "; left out");
     const auto asked = build_request(options.typed, globals.command, current_environment(), library, who_waits());
     if (!asked) return say_failure(asked.error());
+    if (!options.quiet)
+        for (const auto& note : asked->notes) say(note);
     return options.unleased ? run_unleased(globals, options, library, *asked)
                             : run_leased(globals, options, library, *asked);
 }
@@ -255,8 +257,10 @@ int plan(const Globals& globals, const Typed& typed, bool expand) {
                                            {"engine", adapted.engine},
                                            {"command", adapted.argv},
                                            {"environment", env},
-                                           {"warnings", adapted.warnings}}));
+                                           {"warnings", adapted.warnings},
+                                           {"notes", asked->notes}}));
     }
+    for (const auto& note : asked->notes) say(note);
     if (const auto note = one_node_note(*topology); !note.empty()) say(note);
     if (per_node)
         say(asked->policy->name + ": one instance for each node of the lease; the command is the first one's");

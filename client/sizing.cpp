@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <filesystem>
 #include <optional>
 
 #include "client/engine_words.hpp"
 #include "client/wrapper.hpp"
+#include "weights/hub.hpp"
 #include "weights/safetensors.hpp"
 
 namespace numalease::client {
@@ -33,7 +36,8 @@ public:
         for (const auto& [name, value] : words.env) env_[name] = value;
     }
 
-    [[nodiscard]] bool has_engine() const { return engine_ != nullptr && engine_->options.contains("context"); }
+    /// Has the engine such an option at all?
+    [[nodiscard]] bool knows(const std::string& name) const { return find(name) != nullptr; }
 
     /// Every value given, in order; those that mean "not given" are left out.
     [[nodiscard]] std::vector<std::string> all(const std::string& name) const {
@@ -94,6 +98,23 @@ Result<std::uint64_t> number_of(const Options& options, const std::string& name,
     return model::parse_unsigned(*text, name, kMost);
 }
 
+/// "16k", "25.6k", "1M": the small letters count by 1000, the others by 1024, as vLLM's human_readable_int does.
+Result<std::uint64_t> context_of(const Options& options) {
+    const auto text = options.last("context");
+    if (!text || text->empty() || !options.knows("device")) return number_of(options, "context", 0);
+    constexpr std::string_view kUnits = "kmKM";
+    constexpr std::array<double, kUnits.size()> kTimes{1e3, 1e6, 0x1p10, 0x1p20};
+    const auto unit = kUnits.find(text->back());
+    if (unit == std::string_view::npos) return number_of(options, "context", 0);
+    double number = 0;
+    const auto* last = text->data() + text->size() - 1;
+    const auto [end, error] = std::from_chars(text->data(), last, number);
+    number *= kTimes.at(unit);
+    if (error != std::errc() || end != last || !(number >= 0 && number <= UINT32_MAX))
+        return fail(Errc::invalid_request, "the command's context '" + *text + "' is no number of tokens");
+    return static_cast<std::uint64_t>(number);
+}
+
 Result<std::uint32_t> cache_type(const Options& options, const std::string& name) {
     constexpr std::uint32_t kF16 = 1;
     const auto text = options.last(name);
@@ -137,7 +158,7 @@ Result<std::uint64_t> gpu_layers(const Options& options, const std::string& name
 
 Result<weights::Settings> settings_of(const Options& options) {
     weights::Settings out;
-    const auto context = number_of(options, "context", 0);
+    const auto context = context_of(options);
     const auto slots = number_of(options, "slots", 0);
     const auto ubatch = number_of(options, "ubatch", out.ubatch);
     const auto keys = cache_type(options, "cache-keys");
@@ -201,7 +222,7 @@ Result<void> read_files(Sizing& out, const std::string& file) {
 /// Where the engine decides, `at_least` is what it takes if it decides for little.
 Result<void> add_range(Sizing& out, const Options& options, bool has_gpu) {
     out.at_least = out.need;
-    if (options.last("fit") == "off" || !options.has_engine() || out.layers.layers.empty()) return {};
+    if (!options.knows("fit") || options.last("fit") == "off" || out.layers.layers.empty()) return {};
     auto least = out.settings;
     constexpr std::uint64_t kLeastContext = 4096;
     const bool decides_context = out.settings.context == 0 && out.layers.context > kLeastContext;
@@ -218,6 +239,25 @@ Result<void> add_range(Sizing& out, const Options& options, bool has_gpu) {
                             " tokens, by what the whole machine has free; -c N says how many");
     if (decides_layers)
         out.notes.emplace_back("the engine decides how many layers go to the GPU; -ngl N says how many");
+    return {};
+}
+
+/// An engine that keeps all of a model on one device: the CPU, or a GPU.
+Result<void> add_device(Sizing& out, const Options& options, bool has_gpu) {
+    if (!options.knows("device")) return {};
+    const auto gib = number_of(options, "cache-gib", 0);
+    if (!gib) return std::unexpected(gib.error());
+    if (*gib != 0)
+        out.need.cache = *gib * model::kGiB;
+    else if (out.need.cache != 0)
+        out.notes.push_back("its KV cache is counted for one request of " + std::to_string(out.need.context) +
+                            " tokens; the engine takes more where its own options let it");
+    out.at_least = out.need;
+    if (!has_gpu || options.last("device") == "cpu") return {};
+    out.may_use_gpu = true;
+    out.at_least.weights = 0;
+    out.at_least.cache = 0;
+    out.notes.emplace_back("on a GPU it takes no main memory but for its buffers");
     return {};
 }
 
@@ -283,6 +323,7 @@ Result<Sizing> size_model(const policies::Library& library, const std::string& f
     constexpr model::Bytes kTenth = 10;
     if (out.layers.layers.empty()) out.need.allowance = out.model.stored / kTenth;
     if (const auto added = add_range(out, options, has_gpu); !added) return std::unexpected(added.error());
+    if (const auto added = add_device(out, options, has_gpu); !added) return std::unexpected(added.error());
     keep_several_times(out, options.copies());
     if (const auto added = add_beside(out, options); !added) return std::unexpected(added.error());
     if (out.settings.gpu_layers != 0)
@@ -290,14 +331,20 @@ Result<Sizing> size_model(const policies::Library& library, const std::string& f
     return out;
 }
 
+std::optional<std::string> local_model(const model::Engine& engine, const std::string& model, const Env& env) {
+    const auto option = engine.options.find("model");
+    std::error_code error;
+    if (option == engine.options.end() || !option->second.hub || fs::exists(model, error)) return model;
+    return weights::downloaded(model, env);
+}
+
 model::Bytes memory_to_ask(const Sizing& sizing, model::Bytes machine) {
     return sizing.may_use_gpu || sizing.most() > machine ? sizing.least() : sizing.most();
 }
 
-std::string sizing_text(const Sizing& sizing) {
+std::string sizing_text(std::string_view name, const Sizing& sizing) {
     const auto& need = sizing.need;
-    const auto name = sizing.model.file.substr(sizing.model.file.rfind('/') + 1);
-    auto out = name + ": " + model::bytes_text(need.weights) + " weights, ";
+    auto out = std::string(name) + ": " + model::bytes_text(need.weights) + " weights, ";
     if (need.cache != 0)
         out += model::bytes_text(need.cache) + " KV cache for " + std::to_string(need.context) + " tokens, ";
     return out + model::bytes_text(need.allowance) + " allowance";

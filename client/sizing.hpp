@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Sizing {
     [[nodiscard]] model::Bytes least() const { return weights::Need::sum(at_least.total(), beside); }
 };
 
+/// The files that a command's model is in, or nothing where it is a name of which nothing was downloaded.
+std::optional<std::string> local_model(const model::Engine& engine, const std::string& model, const Env& env);
+
 /// `command` may be empty: then the engine's own defaults count. `has_gpu`: an engine that decides itself may use one.
 /// Errors: unreadable, naming the file; invalid_request for an argument that cannot be understood.
 model::Result<Sizing> size_model(const policies::Library& library, const std::string& file, const Argv& command,
@@ -32,8 +36,9 @@ model::Result<Sizing> size_model(const policies::Library& library, const std::st
 /// machine has not that much and the engine will see it.
 model::Bytes memory_to_ask(const Sizing& sizing, model::Bytes machine);
 
-/// One line for people: "m.gguf: 4.4G weights, 512M KV cache for 4096 tokens, 128M allowance".
-std::string sizing_text(const Sizing& sizing);
+/// One line for people: "m.gguf: 4.4G weights, 512M KV cache for 4096 tokens, 128M allowance". `name`: the model's, for
+/// people.
+std::string sizing_text(std::string_view name, const Sizing& sizing);
 
 /// All memory of this machine.
 model::Bytes machine_memory();

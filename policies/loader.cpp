@@ -37,6 +37,8 @@ model::EngineOption read_option(Reader& reader, const Item& item) {
          {"unset", [&](const Item& i) { option.unset = reader.lines(i); }},
          {"insert", [&](const Item& i) { option.insert = reader.flag(i); }},
          {"list", [&](const Item& i) { option.list = reader.flag(i); }},
+         {"behind-program", [&](const Item& i) { option.behind_program = reader.flag(i); }},
+         {"hub", [&](const Item& i) { option.hub = reader.flag(i); }},
          {"default", [&](const Item& i) { option.fallback = reader.line(i); }},
          {"unmaps", [&](const Item& i) { option.unmaps = reader.lines(i); }},
          {"copies", [&](const Item& i) { option.copies = read_copies(reader, i); }},

@@ -48,6 +48,8 @@ struct EngineOption {
     std::vector<std::string> unset;  ///< values that mean "not given": "-1"
     bool insert = false;             ///< may the flag be inserted where there is no variable
     bool list = false;               ///< the flag takes a comma-separated list (llama-bench)
+    bool behind_program = false;     ///< the word right behind the program says it too, and wins (vllm serve MODEL)
+    bool hub = false;                ///< its value may be a hub's name, "org/model", of something downloaded
     std::string only;                ///< "" always; "part" or "whole" of the machine leased; "node": one node of it;
                                      ///< "instance": one of several of the command
     std::string fallback;            ///< what the engine takes where it is told nothing (`default` in YAML)

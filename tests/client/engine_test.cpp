@@ -367,6 +367,12 @@ TEST(ModelFile, IsFoundInFlagsAndVariables) {
     EXPECT_EQ(model_of({"llama-server", "-m"}), std::nullopt);
     EXPECT_EQ(model_of({"llama-server", "-hf", "x/y"}), std::nullopt);
     EXPECT_EQ(model_of({"sh", "-m", "a"}), std::nullopt);
+    EXPECT_EQ(model_of({"vllm", "serve", "org/m", "--port", "1"}), "org/m");
+    EXPECT_EQ(model_of({"vllm", "serve", "--model", "/m"}), "/m");
+    EXPECT_EQ(model_of({"vllm", "serve", "/m", "--model", "/other"}), "/m");
+    EXPECT_EQ(model_of({"python3", "-m", "vllm.entrypoints.openai.api_server", "--model=org/m"}), "org/m");
+    EXPECT_EQ(model_of({"python3", "-m", "sglang.launch_server", "--model-path", "/m"}), "/m");
+    EXPECT_EQ(model_of({"vllm", "serve"}), std::nullopt);
     EXPECT_EQ(model_of({"koboldcpp", "--model", "https://host/a.gguf"}), std::nullopt);
 }
 

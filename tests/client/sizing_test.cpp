@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "support/engines.hpp"
 #include "support/gguf_bytes.hpp"
 
@@ -49,6 +51,70 @@ TEST_F(SizingTest, SlotsShareOneCacheWhereTheyAreNotCounted) {
     EXPECT_EQ(settings({"-np", "3"}).slots, 3U);
     EXPECT_FALSE(settings({"-np", "3"}).unified);
     EXPECT_TRUE(settings({"-np", "3", "-kvu"}).unified);
+}
+
+class HubTest : public testing::Test {
+protected:
+    HubTest() {
+        std::filesystem::create_directories(folder_.path(kSnapshot));
+        std::filesystem::create_directories(folder_.path(kRefs));
+        folder_.put(std::string(kRefs) + "/main", "abc123\n");
+        folder_.put(
+            std::string(kSnapshot) + "/model.safetensors",
+            test::raw_text(R"({"a":{"dtype":"F16","shape":[8],"data_offsets":[0,16]}})") + std::string(16, 'w'));
+        folder_.put(std::string(kSnapshot) + "/config.json",
+                    R"({"model_type":"llama","num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,
+                        "hidden_size":64,"max_position_embeddings":8192})");
+    }
+    /// As asked for, of the model that the command names.
+    model::Result<Sizing> size(const Argv& command, const Env& env = {}, bool gpu = false) {
+        const auto& engine = *recognise(shipped(), command, nullptr);
+        const auto file = local_model(engine, model_file(engine, command, env).value_or(""), env_);
+        if (!file) return model::fail(model::Errc::unreadable, "(not here)");
+        return size_model(shipped(), *file, command, env, gpu);
+    }
+
+    static constexpr auto kSnapshot = "hub/models--org--m/snapshots/abc123";
+    static constexpr auto kRefs = "hub/models--org--m/refs";
+    test::ModelFolder folder_;
+    Env env_{{"HF_HOME", folder_.path("")}};
+    const model::Bytes token_ = 2 * 2 * 32 * 2;  ///< layers, keys and values, elements, bytes
+};
+
+TEST_F(HubTest, ANameIsSizedByWhatWasDownloaded) {
+    const auto sizing = size({"vllm", "serve", "org/m"});
+    ASSERT_TRUE(sizing) << sizing.error().detail;
+    EXPECT_EQ(sizing->need.weights, 16U);
+    EXPECT_EQ(sizing->need.cache, 8192 * token_);
+    EXPECT_THAT(sizing->notes, Contains(HasSubstr("one request of 8192 tokens")));
+    EXPECT_EQ(size({"vllm", "serve", "org/m", "--max-model-len", "4k"})->need.context, 4000U);
+    EXPECT_EQ(size({"vllm", "serve", "org/m", "--max-model-len", "4K"})->need.context, 4096U);
+    EXPECT_EQ(size({"vllm", "serve", "org/m", "--max-model-len=auto"})->need.context, 8192U);
+    EXPECT_THAT(size({"vllm", "serve", "org/m", "--max-model-len", "1e99k"}).error().detail, HasSubstr("1e99k"));
+    EXPECT_EQ(size({"sglang", "serve", "--model-path", "org/m", "--context-length", "1024"})->need.cache,
+              1024 * token_);
+}
+
+TEST_F(HubTest, ItsCacheIsAsLargeAsItIsTold) {
+    const auto sizing = size({"vllm", "serve", "org/m"}, {{"VLLM_CPU_KVCACHE_SPACE", "40"}});
+    EXPECT_EQ(sizing->need.cache, 40 * model::kGiB);
+    EXPECT_EQ(sizing->at_least.cache, 40 * model::kGiB);
+}
+
+TEST_F(HubTest, OnAGpuNothingIsAskedFor) {
+    const auto sizing = size({"vllm", "serve", "org/m"}, {}, true);
+    EXPECT_TRUE(sizing->may_use_gpu);
+    EXPECT_EQ(sizing->least(), sizing->need.allowance);
+    const auto told = size({"sglang", "serve", "--model-path", "org/m", "--device", "cpu"}, {}, true);
+    EXPECT_FALSE(told->may_use_gpu);
+    EXPECT_EQ(told->least(), told->most());
+}
+
+TEST_F(HubTest, WhatIsNotHereIsNotSized) {
+    for (const auto* name : {"org/other", "../m", "org/../m", "org/m/x", "m", ".org/m"})
+        EXPECT_FALSE(size({"vllm", "serve", name})) << name;
+    folder_.put(std::string(kRefs) + "/main", "../../../..");
+    EXPECT_FALSE(size({"vllm", "serve", "org/m"}));
 }
 
 TEST_F(SizingTest, TensorsThatAreSentElsewhereDoNotCount) {

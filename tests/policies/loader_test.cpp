@@ -138,8 +138,8 @@ TEST(Engine, ReadsOptions) {
 
 TEST(Engine, RefusesOptionsThatMakeNoSense) {
     EXPECT_EQ(engine_refusal("options:\n  t:\n    flag: [-t]\n"),
-              "e.yaml:3:5: unknown key 'flag'; allowed: flags, env, value, unset, insert, list, default, unmaps, "
-              "copies, only");
+              "e.yaml:3:5: unknown key 'flag'; allowed: flags, env, value, unset, insert, list, behind-program, hub, "
+              "default, unmaps, copies, only");
     EXPECT_THAT(engine_refusal("options: {t: {value: x}}\n"), HasSubstr("t: needs flags or env"));
     EXPECT_THAT(engine_refusal("options: {t: {flags: [t]}}\n"), HasSubstr("'t' is no flag"));
     EXPECT_THAT(engine_refusal("options: {t: {env: T, insert: yes}}\n"), HasSubstr("insert needs flags and a value"));

@@ -120,55 +120,50 @@ class Shape:
         self.add(blk + 'ffn_down_exps', width, self.embedding, count)
 
 
-def dense():
+def dense(layers=32, embedding=4096, vocabulary=128256, kind=F16, width=14336, heads=32, kv_heads=8):
     """As Llama 3.1 8B, 16 GiB."""
-    it = Shape('llama', 32, 4096, 128256, feed_forward_length=14336,
-               **{'attention.head_count': 32, 'attention.head_count_kv': 8, 'rope.dimension_count': 128})
-    it.add('output', 4096, 128256)
-    for layer in range(32):
-        it.attention(layer, 32, 8, 128)
-        it.feed_forward(layer, 14336)
+    size = embedding // heads
+    it = Shape('llama', layers, embedding, vocabulary, kind, feed_forward_length=width,
+               **{'attention.head_count': heads, 'attention.head_count_kv': kv_heads, 'rope.dimension_count': size})
+    it.add('output', embedding, vocabulary)
+    for layer in range(layers):
+        it.attention(layer, heads, kv_heads, size)
+        it.feed_forward(layer, width)
     return it
 
 
 def quantised():
     """As a 70B in Q4_K, 40 GB."""
-    it = Shape('llama', 80, 8192, 128256, Q4_K, feed_forward_length=28672,
-               **{'attention.head_count': 64, 'attention.head_count_kv': 8, 'rope.dimension_count': 128})
-    it.add('output', 8192, 128256)
-    for layer in range(80):
-        it.attention(layer, 64, 8, 128)
-        it.feed_forward(layer, 28672)
-    return it
+    return dense(80, 8192, 128256, Q4_K, width=28672, heads=64)
 
 
-def experts():
+def experts(layers=94, embedding=4096, vocabulary=151936, count=128, width=1536, heads=64, kv_heads=4, size=128):
     """As Qwen3 235B A22B."""
-    it = Shape('qwen3moe', 94, 4096, 151936, Q8_0, feed_forward_length=12288, expert_count=128, expert_used_count=8,
-               expert_feed_forward_length=1536,
-               **{'attention.head_count': 64, 'attention.head_count_kv': 4, 'attention.key_length': 128,
-                  'attention.value_length': 128})
-    it.add('output', 4096, 151936)
-    for layer in range(94):
-        it.attention(layer, 64, 4, 128)
-        it.add(f'blk.{layer}.attn_q_norm', 128)
-        it.add(f'blk.{layer}.attn_k_norm', 128)
-        it.experts(layer, 128, 1536)
+    it = Shape('qwen3moe', layers, embedding, vocabulary, Q8_0, feed_forward_length=12288, expert_count=count,
+               expert_used_count=8, expert_feed_forward_length=width,
+               **{'attention.head_count': heads, 'attention.head_count_kv': kv_heads, 'attention.key_length': size,
+                  'attention.value_length': size})
+    it.add('output', embedding, vocabulary)
+    for layer in range(layers):
+        it.attention(layer, heads, kv_heads, size)
+        it.add(f'blk.{layer}.attn_q_norm', size)
+        it.add(f'blk.{layer}.attn_k_norm', size)
+        it.experts(layer, count, width)
     return it
 
 
-def windows():
-    """As Gemma 3 12B: five layers with a window, one without."""
-    it = Shape('gemma3', 48, 3840, 262208, feed_forward_length=15360,
-               **{'attention.head_count': 16, 'attention.head_count_kv': 8, 'attention.key_length': 256,
-                  'attention.value_length': 256, 'attention.sliding_window': 1024})
-    for layer in range(48):
-        it.attention(layer, 16, 8, 256)
+def windows(layers=48, embedding=3840, vocabulary=262208, width=15360, heads=16, kv_heads=8, size=256):
+    """As Gemma 3 12B: five layers with a window, one without; one matrix for the words in and out."""
+    it = Shape('gemma3', layers, embedding, vocabulary, feed_forward_length=width,
+               **{'attention.head_count': heads, 'attention.head_count_kv': kv_heads, 'attention.key_length': size,
+                  'attention.value_length': size, 'attention.sliding_window': 1024})
+    for layer in range(layers):
+        it.attention(layer, heads, kv_heads, size)
         for name in ('attn_q_norm', 'attn_k_norm'):
-            it.add(f'blk.{layer}.{name}', 256)
+            it.add(f'blk.{layer}.{name}', size)
         for name in ('post_attention_norm', 'post_ffw_norm'):
-            it.add(f'blk.{layer}.{name}', 3840)
-        it.feed_forward(layer, 15360)
+            it.add(f'blk.{layer}.{name}', embedding)
+        it.feed_forward(layer, width)
     return it
 
 
@@ -310,45 +305,18 @@ def recurrent():
     return it
 
 
+# A GPU in software takes no tensor of more than 128 MiB.
+
 def narrow():
-    """Dense, of tensors that a GPU in software takes: no more than 128 MiB each."""
-    it = Shape('llama', 24, 2048, 16000, feed_forward_length=5632,
-               **{'attention.head_count': 32, 'attention.head_count_kv': 4, 'rope.dimension_count': 64})
-    it.add('output', 2048, 16000)
-    for layer in range(24):
-        it.attention(layer, 32, 4, 64)
-        it.feed_forward(layer, 5632)
-    return it
+    return dense(24, 2048, 16000, width=5632, kv_heads=4)
 
 
 def narrow_experts():
-    """The same with experts, whose share is most of it."""
-    it = Shape('qwen3moe', 24, 1024, 16000, Q8_0, feed_forward_length=2048, expert_count=64, expert_used_count=8,
-               expert_feed_forward_length=512,
-               **{'attention.head_count': 16, 'attention.head_count_kv': 4, 'attention.key_length': 64,
-                  'attention.value_length': 64})
-    it.add('output', 1024, 16000)
-    for layer in range(24):
-        it.attention(layer, 16, 4, 64)
-        it.add(f'blk.{layer}.attn_q_norm', 64)
-        it.add(f'blk.{layer}.attn_k_norm', 64)
-        it.experts(layer, 64, 512)
-    return it
+    return experts(24, 1024, 16000, count=64, width=512, heads=16, size=64)
 
 
 def narrow_windows():
-    """The same with a window in five layers of six, and one matrix for the words in and out."""
-    it = Shape('gemma3', 24, 1536, 16000, feed_forward_length=4096,
-               **{'attention.head_count': 8, 'attention.head_count_kv': 4, 'attention.key_length': 128,
-                  'attention.value_length': 128, 'attention.sliding_window': 1024})
-    for layer in range(24):
-        it.attention(layer, 8, 4, 128)
-        for name in ('attn_q_norm', 'attn_k_norm'):
-            it.add(f'blk.{layer}.{name}', 128)
-        for name in ('post_attention_norm', 'post_ffw_norm'):
-            it.add(f'blk.{layer}.{name}', 1536)
-        it.feed_forward(layer, 4096)
-    return it
+    return windows(24, 1536, 16000, width=4096, heads=8, kv_heads=4, size=128)
 
 
 ALL = (dense, quantised, experts, windows, windows_and_experts, latent, hybrid, recurrent_and_attention, recurrent)
