@@ -99,6 +99,18 @@ bool loses_thread_masks(const Root& root) {
     return version < kKeeps;
 }
 
+std::vector<model::ThreadMask> still_own(const Root& root, const Root& proc_root, const std::string& cgroup2,
+                                         std::vector<model::ThreadMask> masks) {
+    Cpusets cpusets(root, cgroup2);
+    std::erase_if(masks, [&](const model::ThreadMask& it) {
+        const auto cgroup = read_cgroup(proc_root, it.pid);
+        if (!cgroup) return true;
+        const auto& all = cpusets.of(*cgroup == "/" ? "" : *cgroup);
+        return it.cpus == all || !all.covers(it.cpus) || read_mask(proc_root, it.pid, it.thread.pid) != it.cpus;
+    });
+    return masks;
+}
+
 ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std::string& cgroup2) {
     ThreadMasks out;
     Cpusets cpusets(root, cgroup2);
@@ -122,6 +134,7 @@ ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std
                 ++out.left_out;
         }
     }
+    out.kept = still_own(root, proc_root, cgroup2, std::move(out.kept));
     return out;
 }
 
@@ -137,7 +150,7 @@ std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const 
         if (start && !cpus.empty() && cpus != all && all.covers(cpus))
             out.push_back({.pid = pid, .thread = {.pid = pid, .start_time = *start}, .cpus = std::move(cpus)});
     }
-    return out;
+    return still_own(root, proc_root, cgroup2, std::move(out));
 }
 
 ThreadMasks living_masks(const Root& proc_root, std::vector<model::ThreadMask> masks) {

@@ -32,6 +32,12 @@ ThreadMasks read_thread_masks(const Root& root, const Root& proc_root, const std
 std::vector<model::ThreadMask> read_kernel_thread_masks(const Root& root, const Root& proc_root,
                                                         const std::string& cgroup2);
 
+/// Those that are still narrower than their cpuset at this second look, and the same. Whoever looks while the kernel
+/// changes a cpuset, as it does at any time after a partition's cgroup is gone, may have seen a thread's mask of before
+/// beside a cpuset of after: that is no affinity of its own.
+std::vector<model::ThreadMask> still_own(const Root& root, const Root& proc_root, const std::string& cgroup2,
+                                         std::vector<model::ThreadMask> masks);
+
 /// Those of living threads, at most kMostThreadMasks of them, the first ones.
 ThreadMasks living_masks(const Root& proc_root, std::vector<model::ThreadMask> masks);
 

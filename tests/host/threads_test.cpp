@@ -50,6 +50,25 @@ TEST(ThreadMasks, OfAProcessWithOneThreadAreInOneFile) {
     EXPECT_EQ(masks.kept[0], (ThreadMask{.pid = 101, .thread = {.pid = 101, .start_time = 7}, .cpus = {4}}));
 }
 
+TEST(ThreadMasks, SeenWhileACpusetChangesAreNobodysOwn) {
+    // PID 1's mask of before beside its cpuset of after, when a partition ended between the two (seen with Linux 6.1).
+    const FakeRoot root{{"sys/fs/cgroup/cpuset.cpus.effective", "0-7\n"},
+                        {"sys/fs/cgroup/init.scope/cpuset.cpus.effective", "0-7\n"}};
+    const FakeRoot proc{{"1/cgroup", "0::/init.scope\n"}, {"20/cgroup", "0::/\n"}};
+    add_thread(proc, 1, 1, "0-5");
+    add_thread(proc, 20, 20, "2-3");
+    const std::vector<ThreadMask> seen{{.pid = 1, .thread = {.pid = 1, .start_time = 7}, .cpus = {0, 1, 2, 3, 4, 5}},
+                                       {.pid = 20, .thread = {.pid = 20, .start_time = 7}, .cpus = {2, 3}}};
+    EXPECT_EQ(still_own(root.root(), proc.root(), kCgroup2, seen), seen);
+    add_thread(proc, 1, 1, "0-7");
+    EXPECT_EQ(still_own(root.root(), proc.root(), kCgroup2, seen), std::vector{seen[1]});
+    add_thread(proc, 1, 1, "0-5");
+    root.set("sys/fs/cgroup/init.scope/cpuset.cpus.effective", "0-5\n");
+    EXPECT_EQ(still_own(root.root(), proc.root(), kCgroup2, seen), std::vector{seen[1]});
+    proc.remove("20/cgroup");
+    EXPECT_TRUE(still_own(root.root(), proc.root(), kCgroup2, seen).empty());
+}
+
 TEST(ThreadMasks, BeyondWhatARecordHoldsAreCounted) {
     const FakeRoot root{{"sys/fs/cgroup/a.slice/cpuset.cpus.effective", "0-7\n"}};
     const FakeRoot proc{{"100/cgroup", "0::/a.slice\n"}};
