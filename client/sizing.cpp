@@ -115,13 +115,18 @@ Result<std::uint64_t> context_of(const Options& options) {
     return static_cast<std::uint64_t>(number);
 }
 
-Result<std::uint32_t> cache_type(const Options& options, const std::string& name) {
+/// Of one that is not known, which a fork may well know, the largest that is usual.
+std::uint32_t cache_type(const Options& options, const std::string& name) {
     constexpr std::uint32_t kF16 = 1;
     const auto text = options.last(name);
-    if (!text) return kF16;
-    const auto type = weights::tensor_type(*text);
-    if (!type) return fail(Errc::invalid_request, "the command's " + name + " '" + *text + "' is no type of a tensor");
-    return type->number;
+    const auto type = text ? weights::tensor_type(*text) : std::nullopt;
+    return type ? type->number : kF16;
+}
+
+void note_unknown_types(const Options& options, std::vector<std::string>& notes) {
+    for (const auto* name : {"cache-keys", "cache-values"})
+        if (const auto text = options.last(name); text && !weights::tensor_type(*text))
+            notes.push_back("the cache's type " + *text + " is not known here: it is counted as f16");
 }
 
 /// "REGEX=BUFFER,…": CPU and the *_Host buffers are main memory.
@@ -161,17 +166,13 @@ Result<weights::Settings> settings_of(const Options& options) {
     const auto context = context_of(options);
     const auto slots = number_of(options, "slots", 0);
     const auto ubatch = number_of(options, "ubatch", out.ubatch);
-    const auto keys = cache_type(options, "cache-keys");
-    const auto values = cache_type(options, "cache-values");
     const auto layers = gpu_layers(options, "gpu-layers");
     for (const auto* one : {&context, &slots, &ubatch, &layers})
         if (!*one) return std::unexpected(one->error());
-    for (const auto* one : {&keys, &values})
-        if (!*one) return std::unexpected(one->error());
     out.context = *context;
     out.ubatch = *ubatch;
-    out.key_type = *keys;
-    out.value_type = *values;
+    out.key_type = cache_type(options, "cache-keys");
+    out.value_type = cache_type(options, "cache-values");
     out.gpu_layers = *layers;
     // llama-server makes four slots of one cache where it is not told how many.
     constexpr std::uint64_t kSlots = 4;
@@ -277,14 +278,10 @@ Result<weights::Need> need_of_draft(const std::string& file, const Options& opti
     auto settings = main.settings;
     settings.overrides.clear();
     settings.context = main.need.context;
-    const auto keys = cache_type(options, "draft-cache-keys");
-    const auto values = cache_type(options, "draft-cache-values");
     const auto layers = gpu_layers(options, "draft-gpu-layers");
-    for (const auto* one : {&keys, &values})
-        if (!*one) return std::unexpected(one->error());
     if (!layers) return std::unexpected(layers.error());
-    settings.key_type = *keys;
-    settings.value_type = *values;
+    settings.key_type = cache_type(options, "draft-cache-keys");
+    settings.value_type = cache_type(options, "draft-cache-values");
     settings.gpu_layers = *layers;
     return weights::need_of(draft.model, draft.layers, settings);
 }
@@ -317,6 +314,7 @@ Result<Sizing> size_model(const policies::Library& library, const std::string& f
     const auto settings = settings_of(options);
     if (!settings) return std::unexpected(settings.error());
     out.settings = *settings;
+    note_unknown_types(options, out.notes);
     const auto need = weights::need_of(out.model, out.layers, out.settings);
     if (!need) return std::unexpected(need.error());
     out.need = *need;

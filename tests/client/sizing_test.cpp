@@ -151,7 +151,6 @@ TEST_F(SizingTest, ADraftModelCountsToo) {
     EXPECT_LT(size({"-c", "1024", "-md", draft, "-ngld", "all"})->beside, beside->beside);
     EXPECT_EQ(size({"-c", "1024", "-ngl", "all", "-md", draft})->beside, beside->beside) << "a choice of its own";
     EXPECT_EQ(size({"-c", "1024"}, {{"LLAMA_ARG_SPEC_DRAFT_MODEL", draft}})->beside, beside->beside);
-    EXPECT_FALSE(size({"-md", draft, "-ctvd", "q99"}));
     EXPECT_FALSE(size({"-md", folder_.path("missing.gguf")}));
 }
 
@@ -178,6 +177,27 @@ TEST_F(SizingTest, WeightsThatAreKeptSeveralTimesCountThatOften) {
     EXPECT_EQ(weights({}, {{"BOTH", "0"}}), 8192U);
 }
 
+TEST_F(SizingTest, ACachesTypeThatOnlyAForkKnowsIsNoError) {
+    const auto sizing = size({"-ctk", "q8_KV"});
+    ASSERT_TRUE(sizing) << sizing.error().detail;
+    EXPECT_EQ(sizing->settings.key_type, 1U);
+    EXPECT_THAT(sizing->notes, Contains(HasSubstr("q8_KV is not known here")));
+}
+
+TEST_F(SizingTest, IkLlamaIsAskedForItsContext) {
+    const auto cache = [&](const Argv& more) {
+        Argv words{"/opt/ik_llama.cpp/build/bin/llama-server", "-m", file_};
+        words.insert(words.end(), more.begin(), more.end());
+        const auto sizing = size_model(shipped(), file_, words, {}, true);
+        EXPECT_TRUE(sizing) << sizing.error().detail;
+        EXPECT_EQ(sizing->least(), sizing->most());  // it decides nothing itself
+        return sizing->need;
+    };
+    EXPECT_EQ(cache({"-c", "4096"}).cache, size({"-c", "4096"})->need.cache);
+    EXPECT_EQ(cache({"-c", "4096", "-ngl", "99", "-ot", "blk=CPU"}).weights,
+              size({"-c", "4096", "-ngl", "99", "-ot", "blk=CPU"})->need.weights);
+}
+
 TEST_F(SizingTest, WhatIsRepackedIsInMemoryOnce) {
     EXPECT_EQ(size({"--no-repack"})->need.weights, size({})->need.weights);
     const auto repacked =
@@ -187,7 +207,7 @@ TEST_F(SizingTest, WhatIsRepackedIsInMemoryOnce) {
 }
 
 TEST_F(SizingTest, WhatCannotBeUnderstoodIsNamed) {
-    for (const auto& words : {Argv{"-c", "lots"}, Argv{"-ctk", "q99"}, Argv{"-ngl", "many"}, Argv{"-ot", "(((=CPU"}}) {
+    for (const auto& words : {Argv{"-c", "lots"}, Argv{"-ngl", "many"}, Argv{"-ot", "(((=CPU"}}) {
         const auto sizing = size(words);
         ASSERT_FALSE(sizing);
         EXPECT_EQ(sizing.error().code, model::Errc::invalid_request);
