@@ -55,6 +55,8 @@ constexpr std::array kVerbs{
     VerbRow{"topology", add_topology, "nodes, cores, distances and devices", "numa-leasectl topology", false, 0},
     VerbRow{"knobs", add_knobs, "kernel state that leases change: now, before, and for whom", "numa-leasectl knobs",
             false, 0},
+    VerbRow{"doctor", add_doctor, "what of this machine stands in the way, and the way out; 1 where anything does",
+            "numa-leasectl doctor", false, 0},
     VerbRow{"model", add_model, "what a model needs in memory, and how many nodes that takes",
             "numa-leasectl model m.gguf -- llama-server -c 16384 -ctk q8_0", true, 1},
     VerbRow{"where", add_where, "where the memory and threads of a process or a lease are, node by node",

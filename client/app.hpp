@@ -46,6 +46,7 @@ void add_stop(CLI::App& verb, Globals& globals);
 void add_extend(CLI::App& verb, Globals& globals);
 void add_topology(CLI::App& verb, Globals& globals);
 void add_knobs(CLI::App& verb, Globals& globals);
+void add_doctor(CLI::App& verb, Globals& globals);
 void add_where(CLI::App& verb, Globals& globals);
 void add_policy(CLI::App& verb, Globals& globals);
 void add_model(CLI::App& verb, Globals& globals);

@@ -202,6 +202,12 @@ void add_use(std::map<unsigned, Usage>& usage, const Lease& lease, const Observe
     });
 }
 
+double remembered(double node_seconds, Micros ran, Micros ago, Micros half_life) {
+    const auto time = std::max(seconds(ran), 1e-6);
+    return decayed(of_steady_use(node_seconds / time, time, seconds(half_life)), std::max(seconds(ago), 0.0),
+                   seconds(half_life));
+}
+
 std::vector<LeaseId> order_of(const State& state, const Observed& observed, Micros now, std::size_t most) {
     return Order(state, observed, now).up_to(most);
 }

@@ -28,6 +28,9 @@ double use_of(const model::Lease& lease, const Observed& observed, model::Micros
 /// Adds what a lease that is over has used.
 void add_use(std::map<unsigned, Usage>& usage, const model::Lease& lease, const Observed& observed, model::Micros now);
 
+/// What `node_seconds` used at one rate over `ran`, which ended `ago`, count for now. Node-seconds.
+double remembered(double node_seconds, model::Micros ran, model::Micros ago, model::Micros half_life);
+
 /// Of the request's class; of one that the site does not know: 0.
 int priority_of(const model::Request& request, const model::Scheduling& scheduling);
 

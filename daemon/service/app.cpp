@@ -9,8 +9,10 @@
 #include <cstring>
 
 #include "bus/names.hpp"
+#include "core/schedule.hpp"
 #include "service/log.hpp"
 #include "service/runtime_directory.hpp"
+#include "service/status.hpp"
 
 namespace numalease::service {
 
@@ -147,6 +149,8 @@ void App::assemble(core::State state) {
     denials_.emplace(*later_);
     residencies_.emplace(event_.get());
     assemble_seeing(current);
+    // Of those whom the journal, which is this boot's, does not know.
+    state.usage.merge(history_->usage(now(), site_.config.scheduling.half_life));
     authoriser_.emplace(*later_, accounts_, serves_on_bus() ? bus_.get() : nullptr);
     if (!options_.read_only) {
         daemon_.emplace(event_.get(),
@@ -201,7 +205,8 @@ void App::assemble_seeing(const std::function<const core::State&()>& current) {
     background_.emplace(event_.get());
     uses_.emplace(*machine_);
     history_.emplace(state_directory_of(options_), host::read_boot_id(machine_->root).value_or(""),
-                     options_.read_only ? nullptr : &*background_);
+                     options_.read_only ? nullptr : &*background_,
+                     [this](const model::Lease& lease) { return core::nodes_of(lease, observer_->topology()); });
     squatters_.emplace(*background_, *machine_, current, [this](unsigned uid) { return accounts_.user_name(uid); });
 }
 
@@ -279,6 +284,9 @@ void App::announce() const {
     log::event(log::Level::info, log::kStarted, "ready",
                {{"VERSION", version()}, {"RUNTIME_DIR", options_.runtime_directory}, {"SOCKET", options_.socket}});
     for (const auto& note : site_.notes) log::event(log::Level::warning, log::kDegraded, note);
+    for (const auto& rival : running_rivals(machine_->proc))
+        log::event(log::Level::warning, log::kDegraded,
+                   rival + " tunes this machine, too: what a lease sets it may set back, and the other way round");
     sd_notify(0, "READY=1");
     if (options_.ready_fd < 0) return;
     // A launcher that left before it heard is no concern of the daemon.

@@ -43,7 +43,9 @@ protected:
         background_.reset();
         sd_event_unref(event_);
     }
-    History open() { return {directory_.text(), kBoot, background_.get()}; }
+    History open() {
+        return {directory_.text(), kBoot, background_.get(), [](const model::Lease&) { return 0.5; }};
+    }
     /// Everything is written when this returns.
     void flush() { background_ = std::make_unique<Background>(event_); }
 
@@ -77,7 +79,8 @@ TEST_F(HistoryOf, HasALeaseOnceWithWhatItWas) {
                              {"queued_usec", std::uint64_t{1'000'100}},
                              {"ended_usec", std::uint64_t{1'001'000}},
                              {"waited_usec", std::uint64_t{200}},
-                             {"ran_usec", std::uint64_t{700}}};
+                             {"ran_usec", std::uint64_t{700}},
+                             {"node_seconds", std::uint64_t{0}}};
     EXPECT_EQ(found[0], wanted);
 }
 
@@ -92,6 +95,38 @@ TEST_F(HistoryOf, HasWhatWaitedInVainAndNotWhatWasRefusedAtOnce) {
     ASSERT_EQ(found.size(), 1U);
     EXPECT_EQ(get_number(found[0], "waited_usec"), 900U);
     EXPECT_FALSE(found[0].contains("ran_usec"));
+}
+
+TEST_F(HistoryOf, RemembersWhatUsersHaveUsed) {
+    using std::chrono::hours;
+    const auto ended = [](const std::string& id, unsigned uid, Micros ran) {
+        auto lease = lease_of(id, LeaseState::ended);
+        lease.caller.uid = uid;
+        lease.started.boot = Micros(1000);
+        lease.ended = {.boot = Micros(1000) + ran, .real = hours(100)};
+        return lease;
+    };
+    auto part = ended("c3", 1001, hours(5));
+    part.caller.parent = "c1";  // counted with the one that it is in
+    auto waited = ended("c4", 1003, hours(0));
+    waited.started = {};
+    const std::vector over{ended("c1", 1001, hours(1)), ended("c2", 1002, hours(2)), part, waited};
+    auto history = open();
+    auto before = over;
+    for (auto& lease : before) lease.state = LeaseState::active;
+    history.changed(state_of(before), state_of(over), uses_);
+    flush();
+    const model::Instant now{.boot = Micros(5), .real = hours(101)};
+    const auto never = open().usage(now, model::kNever);
+    ASSERT_EQ(never.size(), 2U);
+    EXPECT_NEAR(never.at(1001).node_seconds, 1800, 1);
+    EXPECT_NEAR(never.at(1002).node_seconds, 3600, 1);
+    EXPECT_EQ(never.at(1001).at, now.boot);
+    EXPECT_EQ(never.at(1001).served, Micros(0));
+    // An hour at half a node, of which the mean age was half an hour at its end; and an hour since.
+    EXPECT_NEAR(open().usage(now, hours(1)).at(1001).node_seconds, 1800 * 0.7213 / 2, 1);
+    // A clock that went back makes nothing of it more than it was.
+    EXPECT_NEAR(open().usage({.boot = now.boot, .real = hours(1)}, hours(1)).at(1001).node_seconds, 1800 * 0.7213, 1);
 }
 
 TEST_F(HistoryOf, SaysHowBusyItWasWithItsLastReading) {
@@ -116,7 +151,8 @@ TEST_F(HistoryOf, SaysHowBusyItWasWithItsLastReading) {
 
 TEST_F(HistoryOf, OfADiskThatFailsIsStillInMemory) {
     std::ofstream(directory_.text() + "/file") << "x";
-    History history(directory_.text() + "/file/none", kBoot, background_.get());
+    History history(directory_.text() + "/file/none", kBoot, background_.get(),
+                    [](const model::Lease&) { return 1.0; });
     history.changed(state_of({lease_of("c1", LeaseState::active)}), state_of({lease_of("c1", LeaseState::ended)}),
                     uses_);
     EXPECT_EQ(history.newest(10).size(), 1U);

@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -216,6 +217,23 @@ class Seeing(bed.SessionCase):
         self.addCleanup(terminal.close)
         text = terminal.expect('it runs\r\n')
         self.assertIn(f'sh (pid {burner.pid}, root) without a lease on CPUs {cpu} of c', text)
+
+    # ── Another tuner (CASES 9) ─────────────────────────────────────────────────────────────────────────────────
+
+    def test_the_log_and_doctor_name_another_tuner_that_runs(self):
+        tuned = shutil.copy(shutil.which('sleep'), self.bed.top / 'tuned')
+        process = subprocess.Popen([tuned, '60'])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.bed.daemon.kill()
+        self.bed.start_daemon()
+        self.assertIn('tuned tunes this machine, too', self.bed.log.read_text())
+        said = self.ctl('doctor')
+        self.assertEqual(said.returncode, 1, said.stderr)
+        self.assertIn('tuned tunes this machine, too', said.stdout)
+        self.assertIn('    systemctl disable --now tuned\n', said.stdout)
+        found = json.loads(self.ctl('--json', 'doctor').stdout)
+        self.assertIn('systemctl disable --now tuned', [it['way_out'] for it in found])
 
     # ── Asking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
