@@ -12,8 +12,8 @@
 #include <exception>
 
 #include "client/help.hpp"
-#include "client/output.hpp"
 #include "client/words.hpp"
+#include "text/output.hpp"
 
 #ifndef NUMALEASE_VERSION
 #define NUMALEASE_VERSION "0.1.0"

@@ -3,8 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "client/engine.hpp"
-#include "client/starting.hpp"
+#include "engines/engine.hpp"
+#include "reach/starting.hpp"
 
 namespace CLI {
 class App;

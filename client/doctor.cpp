@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "client/app.hpp"
-#include "client/output.hpp"
-#include "client/sharing.hpp"
+#include "text/output.hpp"
+#include "text/sharing.hpp"
 
 namespace numalease::client {
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "client/app.hpp"
-#include "client/output.hpp"
-#include "client/sharing.hpp"
+#include "text/output.hpp"
+#include "text/sharing.hpp"
 
 // Leases that are over: who had what, how long they waited, ran, were busy, and how they ended.
 

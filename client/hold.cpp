@@ -15,12 +15,12 @@
 #include <utility>
 
 #include "client/app.hpp"
-#include "client/enter.hpp"
-#include "client/joining.hpp"
-#include "client/obtain.hpp"
-#include "client/output.hpp"
-#include "client/page_cache.hpp"
-#include "client/render.hpp"
+#include "engines/joining.hpp"
+#include "launch/enter.hpp"
+#include "launch/page_cache.hpp"
+#include "reach/obtain.hpp"
+#include "text/output.hpp"
+#include "text/render.hpp"
 
 // hold: takes a named lease and does nothing else, so that units and containers can join it.
 

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "client/app.hpp"
-#include "client/output.hpp"
-#include "client/render.hpp"
+#include "text/output.hpp"
+#include "text/render.hpp"
 
 // wait, release, stop, ask: a lease that somebody else holds, or that outlived its launcher.
 

@@ -6,11 +6,11 @@
 #include <sstream>
 
 #include "client/app.hpp"
-#include "client/enter.hpp"
-#include "client/joining.hpp"
-#include "client/output.hpp"
-#include "client/render.hpp"
-#include "client/sharing.hpp"
+#include "engines/joining.hpp"
+#include "launch/enter.hpp"
+#include "text/output.hpp"
+#include "text/render.hpp"
+#include "text/sharing.hpp"
 
 // Verbs that only look: any daemon answers them, and where there is none, one that only reads.
 

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "client/app.hpp"
-#include "client/enter.hpp"
-#include "client/output.hpp"
-#include "client/page_cache.hpp"
-#include "client/sizing.hpp"
+#include "engines/sizing.hpp"
+#include "launch/enter.hpp"
+#include "launch/page_cache.hpp"
+#include "text/output.hpp"
 
 namespace numalease::client {
 

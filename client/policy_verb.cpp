@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "client/app.hpp"
-#include "client/output.hpp"
+#include "text/output.hpp"
 
 namespace numalease::client {
 
@@ -155,6 +155,7 @@ Dict as_dict(const policies::SiteConfig& config) {
     return {{"defaults", as_dict(config.defaults)},
             {"group", config.group},
             {"reserve", config.reserve},
+            {"overcommit", config.overcommit ? "warn" : "refuse"},
             {"scheduling", to_dict(config.scheduling)},
             {"limits", to_dict(config.limits)},
             {"users", as_dict(config.users)},
@@ -170,9 +171,9 @@ Dict as_dict(const policies::LeaseFile& lease) {
 enum class Kind { policy, engine, lease, site };
 Kind kind_of(const std::filesystem::path& file, const std::string& text) {
     const auto folder = file.parent_path().filename();
-    const auto has_any = [&](std::initializer_list<std::string_view> keys) {
-        return std::ranges::any_of(keys, [&](std::string_view key) {
-            return text.starts_with(key) || text.find('\n' + std::string(key)) != std::string::npos;
+    const auto has_any = [&](std::initializer_list<std::string> keys) {
+        return std::ranges::any_of(keys, [&](const std::string& key) {
+            return text.starts_with(key) || text.find('\n' + key) != std::string::npos;
         });
     };
     if (file.filename() == "numa-lease.yaml") return Kind::site;
@@ -180,10 +181,12 @@ Kind kind_of(const std::filesystem::path& file, const std::string& text) {
     if (folder == "leases") return Kind::lease;
     if (folder == "policies") return Kind::policy;
     if (has_any({"programs:", "options:", "folders:", "facts:"})) return Kind::engine;
-    if (has_any({"scheduling:", "classes:", "limits:", "users:", "groups:", "group:", "defaults:", "reserve:"}))
+    if (has_any({"scheduling:", "classes:", "limits:", "users:", "groups:", "group:", "defaults:", "reserve:",
+                 "overcommit:"}))
         return Kind::site;
     if (has_any({"policy:", "engine:", "model:"})) return Kind::lease;
-    return Kind::policy;
+    const auto is_there = [&](const model::RequestField& field) { return has_any({std::string(field.name) + ':'}); };
+    return std::ranges::any_of(model::request_fields(), is_there) ? Kind::lease : Kind::policy;
 }
 
 template <class File>

@@ -8,14 +8,14 @@
 #include <optional>
 
 #include "client/app.hpp"
-#include "client/enter.hpp"
-#include "client/obtain.hpp"
-#include "client/output.hpp"
-#include "client/page_cache.hpp"
-#include "client/render.hpp"
-#include "client/report.hpp"
-#include "client/sharing.hpp"
-#include "client/supervised.hpp"
+#include "launch/enter.hpp"
+#include "launch/page_cache.hpp"
+#include "launch/report.hpp"
+#include "launch/supervised.hpp"
+#include "reach/obtain.hpp"
+#include "text/output.hpp"
+#include "text/render.hpp"
+#include "text/sharing.hpp"
 
 namespace numalease::client {
 

@@ -14,10 +14,10 @@
 #include <thread>
 
 #include "client/app.hpp"
-#include "client/output.hpp"
-#include "client/render.hpp"
 #include "client/screen.hpp"
-#include "client/where_read.hpp"
+#include "text/output.hpp"
+#include "text/render.hpp"
+#include "where/where_read.hpp"
 
 namespace numalease::client {
 

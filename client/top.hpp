@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "client/numa_maps.hpp"
 #include "model/value.hpp"
+#include "where/numa_maps.hpp"
 
 /// `top`: what is on the nodes, leases, who waits, and who is there without one. Pure.
 namespace numalease::client {

@@ -2,13 +2,13 @@
 #include <optional>
 #include <sstream>
 
-#include "client/output.hpp"
-#include "client/render.hpp"
-#include "client/sharing.hpp"
 #include "client/top.hpp"
 #include "model/index_set.hpp"
 #include "model/units.hpp"
 #include "model/use.hpp"
+#include "text/output.hpp"
+#include "text/render.hpp"
+#include "text/sharing.hpp"
 
 namespace numalease::client {
 

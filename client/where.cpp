@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "client/app.hpp"
-#include "client/output.hpp"
-#include "client/where_read.hpp"
+#include "text/output.hpp"
+#include "where/where_read.hpp"
 
 // where: the memory and threads of a process or of a lease, node by node. Looks only.
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "client/engine.hpp"
+#include "engines/engine.hpp"
 
 namespace CLI {
 class App;

@@ -71,7 +71,8 @@ std::optional<Error> Stepper::extension_refusal(const Lease& lease, const Extend
     if (const auto most = most_time(lease); most && all > *most)
         return Error{Errc::quota, "extend: that would be " + model::duration_text(all) + " in all, at most " +
                                       model::duration_text(*most) + " for class " + lease.request.job_class + " here"};
-    for (const auto& id : order_of(state_, observed_, now_.boot, 1)) {
+    const auto reserved = std::ranges::find(state_.queue, state_.first) != state_.queue.end();
+    for (const auto& id : reserved ? std::vector{state_.first} : order_of(state_, observed_, now_.boot, 1)) {
         const auto& first = state_.leases.at(id);
         const auto promised = when(first, {});
         if (!promised.start || !promised.world.over.contains(lease.id)) continue;

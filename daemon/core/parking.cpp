@@ -110,6 +110,7 @@ bool Stepper::take_up(const Acquire& input) {
         lease.holders = {input.caller.process};
         lease.state = LeaseState::preparing;  // it has all but its confinement
         lease.stage = model::Stage::hugepages;
+        lease.verified = {};  // it was another engine's
         acquired_ = id;
         return true;
     }
@@ -143,6 +144,7 @@ bool Stepper::take_up_named(const Acquire& input) {
             lease.caller = input.caller;
             lease.caller.parent.clear();
             lease.holders = {input.caller.process};
+            if (!facts.inhabited) lease.verified = {};
             acquired_ = id;
             return true;
         }

@@ -155,8 +155,9 @@ bool Stepper::blocked(const LeaseId& id, NoPlace why) {
     }
     tell(id, why.error.detail + blockers_text(why.in_the_way) +
                  (why.fits_now.empty() ? "" : "; fits now: " + why.fits_now));
-    // No lease is in the way, something else is (memory of other programs): nothing will tell when it has gone.
-    if (why.in_the_way.empty()) state_.queue_retry_at = now_.boot + kQueueRetry;
+    // Something else may be in the way, or in it too: memory of other programs. Nothing will tell when it has gone.
+    if (why.in_the_way.empty() || lease.request.memory || !lease.request.hugepages.empty())
+        state_.queue_retry_at = now_.boot + kQueueRetry;
     return true;
 }
 

@@ -115,7 +115,8 @@ std::vector<Forecast> Stepper::forecast(std::size_t most) const {
         lease.state = LeaseState::preparing;
         if (it.start && lease.request.time) {
             lease.state = LeaseState::active;
-            lease.expires = *it.start + *lease.request.time;
+            constexpr auto kLong = model::kNever / 2;  // either may be as good as endless, and the sum must be a time
+            lease.expires = std::min(*it.start, kLong) + std::min(*lease.request.time, kLong);
         } else {
             lease.request.time.reset();
         }

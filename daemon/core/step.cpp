@@ -28,7 +28,7 @@ std::optional<model::Micros> deadline_of(const Lease& lease) {
         at(lease.queued.boot + lease.request.wait.time);
     if (lease.state == LeaseState::active && lease.expires) {
         at(*lease.expires);
-        if (!lease.warned && lease.signals_sent == 0) at(warning_of(lease));
+        if (!lease.parked && !lease.warned && lease.signals_sent == 0) at(warning_of(lease));
     }
     return out;
 }
@@ -106,9 +106,14 @@ void Stepper::operator()(const Stop& input) {
             return begin_ending(lease, "stopped by " + input.by);
         unpark(lease);
     }
+    if (lease.signals_sent > 1) return;
+    // It brings the end nearer, and never puts it off: neither a limit's nor another's stop.
+    auto end = now_.boot + input.grace;
+    if (lease.expires)
+        end = std::min(end, *lease.expires + (lease.signals_sent == 0 ? kExpiryGrace : model::Micros(0)));
     lease.reason = "stopped by " + input.by;
+    lease.expires = end;
     lease.signals_sent = 1;
-    lease.expires = now_.boot + input.grace;
     effects_.push_back(Kill{input.lease, SIGTERM});
 }
 
@@ -274,8 +279,9 @@ Step step(const State& state, const Input& input, const Observed& observed, mode
 }
 
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
-                                              const model::Request& request, const model::Caller& caller) {
-    const Stepper stepper(state, observed, {});
+                                              const model::Request& request, const model::Caller& caller,
+                                              model::Instant now) {
+    const Stepper stepper(state, observed, now);
     return stepper.plan(Lease{.caller = caller, .request = request});
 }
 

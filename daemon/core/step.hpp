@@ -243,7 +243,8 @@ std::vector<std::string> violations(const State& state, const Observed& observed
 
 /// What `place` would answer now; changes nothing.
 std::expected<model::Placement, NoPlace> plan(const State& state, const Observed& observed,
-                                              const model::Request& request, const model::Caller& caller);
+                                              const model::Request& request, const model::Caller& caller,
+                                              model::Instant now);
 
 /// The CPUs of all leases whose shield is this cgroup, but for those that are ending.
 model::CpuSet shielded_cpus(const State& state, const std::string& cgroup);

@@ -41,6 +41,11 @@ Result<void> validate(const Request& request) {
                     "shield contradicts share: a shield keeps everybody else off; say one of the two");
     if (request.shield && !request.name.empty())
         return fail(Errc::invalid_request, "shield: not for a named lease yet; ask for one of the two");
+    // As it is kept, which may be longer than it was typed, it must be readable again.
+    for (const auto& field : request_fields())
+        if (field.format(request).size() > kMaxText)
+            return fail(Errc::invalid_request,
+                        std::string(field.name) + ": written out longer than " + std::to_string(kMaxText) + " bytes");
     for (const auto& name : request.required)
         if (std::ranges::none_of(request_fields(), [&](const RequestField& field) { return field.name == name; }))
             return fail(Errc::invalid_request, "required: unknown field '" + name + "'");

@@ -83,15 +83,19 @@ void History::changed(const core::State& before, const core::State& after, Uses&
         lines_.push_back(line);
         if (lines_.size() > host::kHistoryLines) lines_.pop_front();
         if (background_ == nullptr) continue;
-        background_->post([line = std::move(line), directory = directory_, failed = failed_]() -> Background::Then {
-            const auto written = host::append_history(directory, line);
-            if (!written && !*failed)
-                log::event(log::Level::warning, log::kDegraded,
-                           "the history of leases is not kept; leases are not affected",
-                           {{"REASON", written.error().detail}});
-            *failed = !written;
-            return {};
-        });
+        const bool posted =
+            background_->post([line = std::move(line), directory = directory_, failed = failed_]() -> Background::Then {
+                const auto written = host::append_history(directory, line);
+                if (!written && !*failed)
+                    log::event(log::Level::warning, log::kDegraded,
+                               "the history of leases is not kept; leases are not affected",
+                               {{"REASON", written.error().detail}});
+                *failed = !written;
+                return {};
+            });
+        if (!posted)
+            log::event(log::Level::warning, log::kDegraded, "a lease is missing in the history: its disk is too slow",
+                       {{"LEASE", id}});
     }
 }
 

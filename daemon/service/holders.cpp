@@ -71,9 +71,8 @@ Holders::Watch& Holders::watch(const model::Process& process) {
 }
 
 void Holders::watch_cgroup(const std::string& cgroup) {
-    if (cgroups_.contains(cgroup)) return;
-    cgroups_[cgroup] =
-        watch_file(machine_.cgroup2 + cgroup + "/cgroup.events", IN_MODIFY | IN_DELETE_SELF | IN_MOVE_SELF, on_cgroup);
+    watch_again(cgroups_[cgroup], machine_.cgroup2 + cgroup + "/cgroup.events",
+                IN_MODIFY | IN_DELETE_SELF | IN_MOVE_SELF, on_cgroup);
 }
 
 /// Null where the file is not there: a cgroup that is gone already is seen by the check that follows.
@@ -85,10 +84,11 @@ EventSource Holders::watch_file(const std::string& path, std::uint32_t mask, sd_
     return EventSource(source);
 }
 
-void Holders::watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
+/// A cgroup may be made anew under its name; its former files tell nothing.
+void Holders::watch_again(FileWatch& it, const std::string& path, std::uint32_t mask,
+                          sd_event_inotify_handler_t handler) {
     struct stat facts{};
     const bool there = ::fstatat(machine_.root.fd(), path.c_str(), &facts, 0) == 0;
-    auto& it = memories_[path];
     if (there && it.source && it.inode == facts.st_ino) return;
     it = {.source = there ? watch_file(path, mask, handler) : EventSource(), .inode = facts.st_ino};
 }
@@ -98,7 +98,7 @@ void Holders::watch_memory(const std::string& path, std::uint32_t mask, sd_event
 void Holders::watch_memories() {
     std::set<std::string> used;
     const auto watch = [&](const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler) {
-        if (used.insert(path).second) watch_memory(path, mask, handler);
+        if (used.insert(path).second) watch_again(memories_[path], path, mask, handler);
     };
     for (const auto& [id, lease] : active_) {
         const auto cgroup = counting_cgroup(*lease, machine_);

@@ -62,7 +62,7 @@ private:
     Watch& watch(const model::Process& process);
     void watch_cgroup(const std::string& cgroup);
     EventSource watch_file(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
-    void watch_memory(const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
+    void watch_again(FileWatch& it, const std::string& path, std::uint32_t mask, sd_event_inotify_handler_t handler);
     void watch_memories();
     void watch_cgroups();
     void hold(const std::shared_ptr<const model::Lease>& lease, std::set<model::LeaseId>& changed);
@@ -90,7 +90,7 @@ private:
     std::map<Key, Watch> watches_;
     std::map<std::string, host::UniqueFd> kept_;  ///< and not asked for yet
     bool stores_ = false;
-    std::map<std::string, EventSource> cgroups_;
+    std::map<std::string, FileWatch> cgroups_;
     std::map<std::string, FileWatch> memories_;    ///< memory.events, and the folders in which slices come and go
     EventSource runs_;                             ///< while a lease is a whole unit's: systemd notes each start of one
     Known leases_;                                 ///< those that are not over

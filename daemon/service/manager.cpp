@@ -339,7 +339,7 @@ void Manager::plan(const Held& call) {
     identified(call, [=, this](const std::shared_ptr<Identity>& who) {
         const auto& state = parts_.state();
         const auto observed = parts_.observer->observe_for(state, *request, who->caller, parts_.about().systemd);
-        const auto placement = core::plan(state, observed, *request, who->caller);
+        const auto placement = core::plan(state, observed, *request, who->caller, now());
         if (placement) return reply_dict(call, to_dict(*placement));
         auto error = placement.error().error;
         if (!placement.error().fits_now.empty()) error.detail += "; fits now: " + placement.error().fits_now;

@@ -46,7 +46,8 @@ void Confiner::set_slice(const JobPtr& job) {
     });
 }
 
-/// Before anybody has joined there is no cgroup to look at.
+/// Before anybody has joined there is no cgroup to look at, or one that systemd gives its controllers with its first
+/// process (seen with 252).
 void Confiner::verify_slice(const JobPtr& job) {
     auto& it = job->lease.confinement;
     const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, it.cgroup);
@@ -57,7 +58,8 @@ void Confiner::verify_slice(const JobPtr& job) {
     }
     if (const auto events = host::read_memory_events(machine_.root, machine_.cgroup2, it.cgroup))
         it.memory_events = *events;
-    if (!facts || is_in_force(*job, *facts)) {
+    const bool is_empty = !facts || (!facts->populated && facts->effective_cpus.empty());
+    if (is_empty || is_in_force(*job, *facts)) {
         // The keeper may have brought the controller, which takes them on older kernels.
         it.masks = host::restore_thread_masks(machine_.root, machine_.proc, machine_.cgroup2, it.masks, it.cgroup);
         return finish(job);

@@ -5,8 +5,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
-#include "client/asking.hpp"
 #include "client/words.hpp"
+#include "launch/asking.hpp"
 
 namespace numalease::client {
 namespace {

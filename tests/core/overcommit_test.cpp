@@ -77,7 +77,7 @@ TEST_F(Overcommit, CoresThatAreMissingAreStillARefusal) {
 
 TEST_F(Overcommit, APlanSaysItToo) {
     const auto plan = core::plan(machine.state, machine.observed, test::request("memory=640G memory-is-estimate=yes"),
-                                 machine.caller());
+                                 machine.caller(), machine.now);
     ASSERT_TRUE(plan);
     EXPECT_TRUE(
         std::ranges::any_of(plan->why, [](const auto& line) { return line.starts_with("memory: an estimated"); }));

@@ -89,6 +89,26 @@ TEST_F(Parking, TheSameHolderTakesItUpAheadOfTheQueueWithItsIdAndStart) {
     EXPECT_TRUE(is_parked(id)) << "again, for the whole grace";
 }
 
+TEST_F(Parking, NobodyIsWarnedOfTheEndOfWhatNobodyHolds) {
+    const auto id = machine.acquire(std::string(kHold) + " time=1h grace=30min");
+    pass(Micros(std::int64_t{50 * 60} * 1'000'000));
+    machine.holder_gone(id);
+    ASSERT_TRUE(is_parked(id));
+    pass(Micros(std::int64_t{8 * 60} * 1'000'000));
+    const auto due = core::next_deadline(machine.state);
+    ASSERT_TRUE(due);
+    EXPECT_GT(*due, machine.now.boot) << "or the daemon would do nothing else than look";
+}
+
+TEST_F(Parking, WhatWasVerifiedWasTheFormerEngine) {
+    const auto id = unit();
+    machine.state.leases.edit(id).verified.at = machine.now.boot;
+    machine.holder_gone(id);
+    ASSERT_TRUE(is_parked(id));
+    EXPECT_EQ(unit(), id);
+    EXPECT_EQ(machine.lease(id).verified, model::Verification{});
+}
+
 TEST_F(Parking, OneLiveLeaseAName) {
     const auto id = machine.acquire(kHold);
     EXPECT_EQ(machine.acquire("name=llama node=1"), "");

@@ -167,6 +167,41 @@ TEST_F(Schedule, MemoryThatIsPromisedBecomesFreeWithItsLease) {
     EXPECT_EQ(machine.acquire("cores=1 node=0 memory=14G mempolicy=bind wait=no", 4), "") << "the first needs it";
 }
 
+TEST_F(Schedule, MemoryOfOtherProgramsThatBecomesFreeIsSeen) {
+    auto& memory = machine.observed.memory.at(0);
+    ASSERT_TRUE(runs(machine.acquire("cores=1 node=0 memory=20G mempolicy=bind", 1)));
+    memory.free = memory.total - 50 * kGiB;
+    const auto waits = machine.acquire("cores=1 node=0 memory=30G mempolicy=bind wait=forever", 2);
+    ASSERT_EQ(state_of(waits), LeaseState::queued);
+    memory.free = memory.total - 5 * kGiB;  // what is promised to the other is taken off
+    const auto due = core::next_deadline(machine.state);
+    ASSERT_TRUE(due) << "nothing else tells of it";
+    pass(*due - machine.now.boot);
+    EXPECT_TRUE(runs(waits));
+}
+
+TEST_F(Schedule, AnEstimateOfWhatIsAsGoodAsEndlessIsNoTimeInThePast) {
+    const std::string endless = "node=0 time=" + std::to_string(model::kNever.count()) + "us";
+    machine.acquire(endless, 1);
+    machine.acquire(endless + " wait=forever", 2);
+    const auto last = machine.acquire("node=0 wait=forever", 3);
+    for (const auto& it : core::forecast(machine.state, machine.observed, machine.now))
+        if (it.lease == last) {
+            EXPECT_GT(it.start.value_or(Micros::max()), Micros(model::kNever / 2)) << it.text;
+        }
+}
+
+TEST_F(Schedule, APlanKnowsWhenCachesWereDropped) {
+    machine.state.last_drop = machine.now.boot;
+    const auto plan = [&] {
+        return core::plan(machine.state, machine.observed, test::request("cores=1 page-cache=drop required=page-cache"),
+                          machine.caller(), machine.now);
+    };
+    EXPECT_FALSE(plan());
+    machine.now.boot += 61_s;
+    EXPECT_TRUE(plan());
+}
+
 TEST_F(Schedule, HugePagesThatAnotherLeaseLeavesNoRoomForAreWaitedFor) {
     auto& memory = machine.observed.memory.at(0);
     const auto pages = machine.acquire("cores=1 node=0 hugepages=2M=1G required=hugepages time=1h", 1);
@@ -359,6 +394,18 @@ TEST_F(Schedule, NotPastALimitNorPastWhatTheFirstInTheQueueWasTold) {
     ASSERT_TRUE(refused);
     EXPECT_THAT(refused->detail, HasSubstr(first + " (uid 2) waits first in the queue"));
     EXPECT_FALSE(machine.handle(extend(id, 7200_s, true))) << "an administrator may";
+}
+
+TEST_F(Schedule, NorPastThatWhereAnotherIsOnlyHeldBackByItsUsersLimit) {
+    machine.observed.limits[1].leases = 1;
+    ASSERT_TRUE(runs(machine.acquire("node=1", 1)));
+    const auto id = machine.acquire("node=0 time=1h", 3);
+    machine.acquire("cores=1 class=service wait=forever", 1);
+    const auto first = machine.acquire("node=0 wait=forever", 2);
+    ASSERT_EQ(machine.state.first, first);
+    const auto refused = machine.handle(extend(id, 7200_s));
+    ASSERT_TRUE(refused);
+    EXPECT_THAT(refused->detail, HasSubstr(first + " (uid 2) waits first in the queue"));
 }
 
 TEST_F(Schedule, AnExtensionThatDelaysNobodyIsGiven) {

@@ -212,6 +212,21 @@ TEST_F(Step, StopIsTermThenKillAfterTheGrace) {
     EXPECT_NE(machine.lease(id).reason.find("stopped by root"), std::string::npos);
 }
 
+TEST_F(Step, AStopNeverPutsAnEndOff) {
+    constexpr Micros kDay{std::int64_t{86'400} * 1'000'000};
+    const auto id = machine.acquire("node=0 time=60s");
+    machine.handle(core::Stop{id, kDay, "its owner"});
+    EXPECT_EQ(*machine.lease(id).expires, Micros(1'000'000 + 70'000'000)) << "its own end, and then SIGKILL";
+    machine.handle(core::Stop{id, Micros(5'000'000), "root"});
+    EXPECT_EQ(*machine.lease(id).expires, Micros(1'000'000 + 5'000'000));
+    machine.handle(core::Stop{id, kDay, "its owner"});
+    EXPECT_EQ(*machine.lease(id).expires, Micros(1'000'000 + 5'000'000));
+    pass(Micros(5'000'000));
+    EXPECT_EQ(machine.signals.back(), SIGKILL);
+    machine.handle(core::Stop{id, kDay, "its owner"});
+    EXPECT_EQ(machine.signals.back(), SIGKILL);
+}
+
 TEST_F(Step, TimeIsUpAfterTheTimeAskedFor) {
     const auto id = machine.acquire("node=0 time=60s");
     pass(Micros(59'000'000));
@@ -247,7 +262,7 @@ TEST_F(Step, APlanMeetsWhatAnAcquireWouldMeet) {
             if (machine.knobs.contains(key)) seen.knobs[key].value = machine.knobs[key];
             if (machine.pools.contains(key)) seen.knobs[key].pool = machine.pools[key].reading();
         }
-        return core::plan(machine.state, seen, input.request, input.caller);
+        return core::plan(machine.state, seen, input.request, input.caller, machine.now);
     };
     EXPECT_TRUE(plan("node=0 hugepages=2M=1G required=hugepages"));
     EXPECT_FALSE(plan("node=0 hugepages=2M=65G required=hugepages"));

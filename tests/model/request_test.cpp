@@ -129,6 +129,18 @@ TEST(Request, FromTheBusEveryValueIsTextAndEveryKeyKnown) {
     EXPECT_TRUE(request_from_dict({{"weights", "0=2"}, {"mempolicy", "weighted"}, {"required", "weights"}}));
 }
 
+TEST(Request, WhatCouldNotBeReadAgainIsRefused) {
+    // Written out, it is longer than it was typed: "2M=2097152..1075838976@…".
+    std::string text;
+    for (int i = 0; i < 64; ++i)
+        text += (i == 0 ? "" : ",") + std::string("2M=2M..1026M@0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34");
+    Request request;
+    if (!set_field(request, "hugepages", text)) GTEST_FAIL() << "as typed it is short enough";
+    const auto valid = validate(request);
+    ASSERT_FALSE(valid);
+    EXPECT_NE(valid.error().detail.find("hugepages: written out longer than 4096 bytes"), std::string::npos);
+}
+
 TEST(Lease, ComesBackFromItsJournalLine) {
     Lease lease{.id = "c7", .state = LeaseState::active, .stage = Stage::done, .reason = "granted = yes 100%\t\"x\""};
     lease.failure = Errc::io;

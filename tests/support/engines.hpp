@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "client/engine.hpp"
+#include "engines/engine.hpp"
 
 /// The shipped engines and the leases that they are told of, for tests.
 namespace numalease::test {
