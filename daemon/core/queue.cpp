@@ -156,8 +156,11 @@ bool Stepper::blocked(const LeaseId& id, NoPlace why) {
     tell(id, why.error.detail + blockers_text(why.in_the_way) +
                  (why.fits_now.empty() ? "" : "; fits now: " + why.fits_now));
     // Something else may be in the way, or in it too: memory of other programs. Nothing will tell when it has gone.
-    if (why.in_the_way.empty() || lease.request.memory || !lease.request.hugepages.empty())
-        state_.queue_retry_at = now_.boot + kQueueRetry;
+    const bool nothing_tells = why.in_the_way.empty();
+    if (nothing_tells || lease.request.memory || !lease.request.hugepages.empty()) {
+        const auto again = now_.boot + (nothing_tells ? kQueueRetry : kMemoryRetry);
+        state_.queue_retry_at = std::min(state_.queue_retry_at.value_or(again), again);
+    }
     return true;
 }
 

@@ -12,6 +12,9 @@ inline constexpr model::Micros kExpiryGrace{10'000'000};
 
 /// When to look again at those who wait, where no event will tell.
 inline constexpr model::Micros kQueueRetry{1'000'000};
+/// The same where a lease's end will tell, too: memory that a lease has, and other programs have, may be freed by
+/// either.
+inline constexpr model::Micros kMemoryRetry{30'000'000};
 
 /// One lever a request pulls, with the value resolved for its placement.
 struct Lever {
