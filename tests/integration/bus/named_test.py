@@ -56,18 +56,24 @@ class Named(bed.SessionCase):
         self.limit(SLICE, 'memory.events', f'oom {kills}\noom_kill {kills}')
         eventually(lambda: self.watcher.lease(lease['id'])['oom_kills'] == told, f'{told} kills')
 
+    def remove(self, folder):
+        """As cgroups go: what is made anew has other inode numbers, which a disk's file system would give again."""
+        for path in (folder, *folder.rglob('*')):
+            self.addCleanup(os.close, os.open(path, os.O_RDONLY))
+        shutil.rmtree(folder)
+
     def test_kills_are_seen_however_often_the_slice_is_made_anew(self):
         shown = self.bed.root / CGROUP2.lstrip('/') / SLICE.lstrip('/')
         lease = self.holder.active(cores='1', name='web')
         eventually((shown / 'cgroup.events').exists, 'the properties')
-        shutil.rmtree(shown.parent)  # as where nothing has run in it yet
+        self.remove(shown.parent)  # as where nothing has run in it yet
         self.begin_anew(lease)
         self.overrun(lease, 2, told=2)
         self.overrun(lease, 3, told=3)
-        shutil.rmtree(shown)
+        self.remove(shown)
         self.begin_anew(lease)
         self.overrun(lease, 1, told=4)
-        shutil.rmtree(shown.parent)
+        self.remove(shown.parent)
         self.begin_anew(lease)
         self.overrun(lease, 2, told=6)
 
