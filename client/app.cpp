@@ -86,8 +86,11 @@ void add_verbs(CLI::App& app, Globals& globals) {
     for (const auto& row : kVerbs) {
         auto* verb = app.add_subcommand(row.name, row.help);
         add_common(*verb, globals);
-        const std::string usage = "Then the command: numa-leasectl " + std::string(row.name) +
-                                  (row.positionals > 0 ? " ID" : "") + " [OPTIONS] [--] COMMAND [ARGUMENTS…]\n";
+        const std::string usage =
+            "Then the command: numa-leasectl " + std::string(row.name) +
+            (row.positionals > 0 ? " [" + std::string(row.name == std::string_view("model") ? "FILE" : "ID") + "]"
+                                 : "") +
+            " [OPTIONS] [--] COMMAND [ARGUMENTS…]\n";
         verb->footer((row.has_command ? usage : "") + "Example: " + row.example);
         row.add(*verb, globals);
     }

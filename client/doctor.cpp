@@ -98,7 +98,7 @@ void look_at_cpus_and_devices(const Examined& examined, Findings& out) {
         const auto name = "gpu:" + std::to_string(number++);
         if (several && get_text(device, "nodes").empty())
             out.push_back({"of " + name + " (" + get_text(device, "pci") +
-                               ") the firmware does not say on which node it is: nothing can be placed near it",
+                               ") the firmware does not say on which node it is: it is taken to be on one by turns",
                            "a newer firmware, or --node"});
     }
 }
@@ -110,21 +110,18 @@ void look_at_knobs(const Examined& examined, Findings& out) {
         const auto name = get_text(knob, "knob");
         const auto value = get_text(knob, "value");
         if (const auto stuck = get_text(knob, "stuck"); !stuck.empty()) out.push_back({name + ": " + stuck, ""});
-        if (!get_strings(knob, "held_by").empty() || value.empty() || value == "0") {
-            const bool off = value == "0" && get_strings(knob, "held_by").empty();
-            if (off && several && name == "numa_balancing")
-                out.push_back(
-                    {"kernel.numa_balancing is 0 and no lease wants that: programs without a lease stay where "
-                     "their memory is not",
-                     "sysctl kernel.numa_balancing=1, and look for it in /etc/sysctl.d"});
-            continue;
-        }
-        if (name == "zone_reclaim_mode")
+        if (value.empty() || !get_strings(knob, "held_by").empty()) continue;
+        if (name == "numa_balancing" && value == "0" && several)
+            out.push_back(
+                {"kernel.numa_balancing is 0 and no lease wants that: programs without a lease stay where their "
+                 "memory is not",
+                 "sysctl kernel.numa_balancing=1, and look for it in /etc/sysctl.d"});
+        if (name == "zone_reclaim_mode" && value != "0")
             out.push_back({"vm.zone_reclaim_mode is " + value +
-                               " and no lease wants that: a full node drops its page "
-                               "cache, models too, before it uses another",
+                               " and no lease wants that: a full node drops its page cache, models too, before it uses "
+                               "another",
                            "sysctl vm.zone_reclaim_mode=0, and look for it in /etc/sysctl.d"});
-        if (knob.contains("free"))
+        if (knob.contains("free") && value != "0")
             out.push_back({value + " huge pages are reserved outside of any lease (" + name + "), " +
                                std::to_string(get_number(knob, "free")) + " of them free: nothing else can use them",
                            "look for vm.nr_hugepages in /etc/sysctl.d and on the kernel's command line"});

@@ -46,8 +46,7 @@ void Confiner::set_slice(const JobPtr& job) {
     });
 }
 
-/// Before anybody has joined there is no cgroup to look at, or one that systemd gives its controllers with its first
-/// process (seen with 252).
+/// Before anybody has joined there is no cgroup to look at, or, as seen once with systemd 252, one without controllers.
 void Confiner::verify_slice(const JobPtr& job) {
     auto& it = job->lease.confinement;
     const auto facts = host::read_cgroup_facts(machine_.root, machine_.cgroup2, it.cgroup);
